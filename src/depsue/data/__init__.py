@@ -1,0 +1,7 @@
+"""Logs, catalogues, folds and terms."""
+
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.logs import LoggedData
+from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
+
+__all__ = ["ActionCatalogue", "ConservativeTerms", "LoggedData", "Terms", "WeightedTerms"]

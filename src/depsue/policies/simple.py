@@ -1,0 +1,217 @@
+"""Policies without learning: uniform, softmax of scores, epsilon-greedy, mixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.checks import FloatArray, Mask
+from depsue.errors import PolicyError, require
+from depsue.policies.base import BasePolicy
+from depsue.policies.scores import Scores, ScoreTable, read_scores
+
+State = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
+
+
+def checked_support(support: Any, n_actions: int | None = None) -> Mask:
+    """(A,) True where a policy may choose, checked to allow at least one action."""
+    mask = np.asarray(support)
+    require(
+        mask.dtype == bool
+        and mask.ndim == 1
+        and bool(mask.any())
+        and n_actions in (None, len(mask)),
+        "a policy's support must be a mask over the actions that allows at least one",
+        found=f"{mask.dtype} of shape {mask.shape}, {int(mask.sum())} allowed",
+        error=PolicyError,
+    )
+    return mask
+
+
+class Uniform(BasePolicy):
+    """The same probability for every supported action.
+
+    Args:
+        support: (A,) True where the policy may choose.
+    """
+
+    kind = "uniform"
+
+    def __init__(self, support: Any) -> None:
+        self._support = checked_support(support)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._support)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        each = self._support / self._support.sum()
+        return np.broadcast_to(each, (len(contexts), len(each)))
+
+    def state(self) -> State:
+        return {}, {"support": self._support.astype(np.uint8)}
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Uniform:
+        return cls(arrays["support"].astype(bool))
+
+
+class SoftmaxOfScores(BasePolicy):
+    """pi(a|x) proportional to exp(beta score(x, a)) on the support.
+
+    With score = logit q(x, a) this is the paper's logging policy: beta < 0 is worse than
+    uniform, a large beta is near-optimal and near-deterministic.
+
+    Args:
+        scores: a callable (m, d) -> (m, A), or a `ScoreTable`.
+        beta: inverse temperature.
+        support: (A,) True where the policy may choose.
+    """
+
+    kind = "softmax"
+
+    def __init__(self, scores: Scores | ScoreTable, beta: float, support: Any) -> None:
+        require(np.isfinite(beta), "beta must be finite", found=beta)
+        self._scores, self._beta = scores, float(beta)
+        self._support = checked_support(support)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._support)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        scaled = self._beta * read_scores(self._scores, contexts, self.n_actions)
+        scaled = np.where(self._support, scaled, -np.inf)
+        weights = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def state(self) -> State:
+        table = _table(self._scores, self)
+        return {"beta": self._beta}, {**table.arrays(), "support": self._support.astype(np.uint8)}
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> SoftmaxOfScores:
+        table = ScoreTable(arrays["contexts"], arrays["scores"])
+        return cls(table, settings["beta"], arrays["support"].astype(bool))
+
+
+class EpsilonGreedy(BasePolicy):
+    """The best supported action with probability 1 - epsilon, else uniform on the support.
+
+    Args:
+        scores: a callable (m, d) -> (m, A), or a `ScoreTable`.
+        epsilon: share of uniform choices.
+        support: (A,) True where the policy may choose.
+    """
+
+    kind = "epsilon-greedy"
+
+    def __init__(self, scores: Scores | ScoreTable, epsilon: float, support: Any) -> None:
+        require(0 <= epsilon <= 1, "epsilon must lie in [0, 1]", found=epsilon)
+        self._scores, self._epsilon = scores, float(epsilon)
+        self._support = checked_support(support)
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._support)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        scores = read_scores(self._scores, contexts, self.n_actions)
+        best = np.where(self._support, scores, -np.inf).argmax(axis=1)
+        each = self._epsilon * self._support / self._support.sum()
+        out = np.tile(each, (len(contexts), 1))
+        out[np.arange(len(out)), best] += 1 - self._epsilon
+        return out
+
+    def state(self) -> State:
+        table = _table(self._scores, self)
+        arrays = {**table.arrays(), "support": self._support.astype(np.uint8)}
+        return {"epsilon": self._epsilon}, arrays
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> EpsilonGreedy:
+        table = ScoreTable(arrays["contexts"], arrays["scores"])
+        return cls(table, settings["epsilon"], arrays["support"].astype(bool))
+
+
+class Mixture(BasePolicy):
+    """Draws one of several policies with fixed weights, then an action from it.
+
+    Args:
+        parts: the policies, over the same A actions.
+        weights: their shares, which sum to 1.
+    """
+
+    kind = "mixture"
+
+    def __init__(self, parts: Sequence[BasePolicy], weights: Sequence[float]) -> None:
+        shares = np.asarray(weights, dtype=np.float64)
+        require(
+            len(parts) == len(shares) > 0
+            and bool((shares >= 0).all())
+            and abs(shares.sum() - 1) < 1e-9,
+            "a mixture needs one share >= 0 per policy, and shares must sum to 1",
+            found=f"{len(parts)} policies, shares {list(weights)}",
+        )
+        sizes = {part.n_actions for part in parts}
+        require(len(sizes) == 1, "policies must be over the same actions", found=f"A in {sizes}")
+        self.parts, self.weights = tuple(parts), shares
+
+    @property
+    def n_actions(self) -> int:
+        return self.parts[0].n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        out = np.zeros((len(contexts), self.n_actions))
+        for share, part in zip(self.weights, self.parts, strict=True):
+            out += share * part.probabilities(contexts)
+        return out
+
+    def state(self) -> State:
+        settings: dict[str, Any] = {"weights": self.weights.tolist(), "parts": []}
+        arrays: dict[str, np.ndarray[Any, Any]] = {}
+        for place, part in enumerate(self.parts):
+            inner, inner_arrays = part.state()
+            settings["parts"].append({"kind": part.kind, "settings": inner})
+            arrays.update({f"{place}.{name}": a for name, a in inner_arrays.items()})
+        return settings, arrays
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Mixture:
+        from depsue.policies.files import rebuild
+
+        parts = []
+        for place, inner in enumerate(settings["parts"]):
+            prefix = f"{place}."
+            own = {k[len(prefix) :]: a for k, a in arrays.items() if k.startswith(prefix)}
+            parts.append(rebuild(inner["kind"], inner["settings"], own))
+        return cls(parts, settings["weights"])
+
+
+def naive_safe_exploration(
+    logging_policy: BasePolicy, catalogue: ActionCatalogue, share: float = 0.05
+) -> Mixture:
+    """Naive Safe Exploration: (1 - share) pi0 + share uniform over the novel actions.
+
+    Whatever the novel actions are worth, its value is at least (1 - share) V(pi0).
+    """
+    require(
+        bool(catalogue.novel.any()),
+        "there must be a novel action to explore",
+        found="none in the catalogue",
+        cure="mark the novel actions",
+    )
+    return Mixture([logging_policy, Uniform(catalogue.novel)], [1 - share, share])
+
+
+def _table(scores: Scores | ScoreTable, policy: BasePolicy) -> ScoreTable:
+    if isinstance(scores, ScoreTable):
+        return scores
+    raise PolicyError(
+        f"a {type(policy).__name__} over a callable cannot be saved",
+        found=repr(scores),
+        cure="give its scores as a ScoreTable over the contexts it will meet",
+    )
