@@ -18,6 +18,7 @@ A message states the rule, then the value that broke it, then the cure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -29,9 +30,23 @@ class DepsueError(Exception):
         parts = [rule, f"Found: {found}" if found else "", f"Cure: {cure}" if cure else ""]
         super().__init__(" ".join(part.rstrip(".") + "." for part in parts if part))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process borders whole, whatever arguments they were made with."""
+        return _restored, (type(self), self.args, self.__dict__)
+
 
 class DataError(DepsueError):
-    """A log or a catalogue breaks a rule; names the column and the first offending row."""
+    """A log or a catalogue breaks a rule; names the column and the first offending row.
+
+    Args:
+        rule: what must hold.
+        column: the column that breaks it.
+        row: the first row that breaks it, counted from 0; None if it is not about one row.
+        value: the value in that row.
+        count: how many rows break it.
+        found: what was found, where there is no row to name.
+        cure: what to do.
+    """
 
     def __init__(
         self,
@@ -45,10 +60,24 @@ class DataError(DepsueError):
         cure: str = "",
     ) -> None:
         self.column, self.row, self.value, self.count = column, row, value, count
+        self._detail = found
+        where = f"column '{column}'"
         if row is not None:
             more = f" ({count:,} such rows)" if count > 1 else ""
-            found = f"column '{column}', row {row}: {value!s}{more}"
-        super().__init__(rule, found=found or f"column '{column}'", cure=cure)
+            where, found = f"{where}, row {row}", short(value) + more
+        super().__init__(rule, found=f"{where}: {found}" if found else where, cure=cure)
+
+    def moved(self, column: str, row: int | None) -> DataError:
+        """The same error by the names of the door that the data came through."""
+        return DataError(
+            self.rule,
+            column=column,
+            row=row,
+            value=self.value,
+            count=self.count,
+            found=self._detail,
+            cure=self.cure,
+        )
 
 
 class ConfigError(DepsueError):
@@ -90,5 +119,29 @@ def require(
 
 def require_level(delta: float) -> float:
     """The level delta of a bound, checked to lie in (0, 1)."""
-    require(0 < delta < 1, "delta must lie in (0, 1)", found=delta, cure="use for example 0.05")
+    ok = is_real(delta) and 0 < delta < 1
+    require(ok, "delta must lie in (0, 1)", found=short(delta), cure="use for example 0.05")
     return float(delta)
+
+
+def is_real(value: object) -> bool:
+    """True for a real number of any type; True and False are not numbers."""
+    return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def is_whole(value: object) -> bool:
+    """True for an integer of any type; True and False are not numbers."""
+    return not isinstance(value, bool) and isinstance(value, Integral)
+
+
+def short(value: object, width: int = 80) -> str:
+    """A value as it would be typed, cut to `width` characters."""
+    text = repr(value)
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _restored(kind: type[DepsueError], args: tuple[Any, ...], state: dict[str, Any]) -> DepsueError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error

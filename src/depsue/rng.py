@@ -7,18 +7,30 @@ draw (or run in parallel) does not matter.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from depsue.errors import is_whole, require, short
 
 if TYPE_CHECKING:
     import torch
 
 
 def derive(seed: int, *names: object) -> int:
-    """A 63-bit seed for the stream `names` below `seed`."""
-    text = "/".join([str(int(seed)), *map(str, names)])
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+    """A 63-bit seed for the stream `names` below `seed`.
+
+    Args:
+        seed: a whole number.
+        names: strings and numbers; ("a", "b") and ("a/b",) are two streams.
+    """
+    rule = "a seed must be a whole number"
+    require(is_whole(seed), rule, found=short(seed), cure="use for example 0")
+    path = [str(name).replace("%", "%25").replace("/", "%2F") for name in names]
+    digest = hashlib.sha256("/".join([str(int(seed)), *path]).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
 
 
 def generator(seed: int, *names: object) -> np.random.Generator:
@@ -31,3 +43,20 @@ def torch_generator(seed: int, *names: object) -> torch.Generator:
     import torch
 
     return torch.Generator().manual_seed(derive(seed, *names))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one torch thread in this block.
+
+    Sums are then added in one order, so results are equal to the bit on every run; and small
+    networks are faster so, where other programs compete for the cores.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

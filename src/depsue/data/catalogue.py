@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray, finite_matrix, plain_ids, read_only
+from depsue.data.checks import (
+    FloatArray,
+    IntArray,
+    as_column,
+    finite_matrix,
+    first_bad,
+    naming,
+    plain_ids,
+    read_only,
+)
+from depsue.data.content import catalogue_hash
+from depsue.data.keys import distinct_ids
 from depsue.errors import DataError
 
 
@@ -35,23 +45,16 @@ class ActionCatalogue:
         ids = plain_ids(self.ids, "id")
         if len(ids) == 0:
             raise DataError("a catalogue needs at least one action", column="id", found="none")
-        _, first, count = np.unique(ids, return_index=True, return_counts=True)
-        if (count > 1).any():
-            repeated = np.setdiff1d(np.arange(len(ids)), first)
-            raise DataError(
-                "action ids must be distinct",
-                column="id",
-                row=int(repeated[0]),
-                value=ids[repeated[0]],
-                count=len(repeated),
-                cure="keep one row per action",
-            )
-        novel = np.asarray(self.novel)
-        if novel.dtype != bool or novel.shape != ids.shape:
+        _, which = distinct_ids(ids)
+        repeated = np.ones(len(ids), dtype=bool)
+        repeated[np.unique(which, return_index=True)[1]] = False
+        first_bad(repeated, ids, "action ids must be distinct", "id", "keep one row per action")
+        novel = as_column(self.novel, "novel")
+        if novel.dtype != bool or len(novel) != len(ids):
             raise DataError(
                 "novel must be one True or False per action",
                 column="novel",
-                found=f"{novel.dtype} of shape {novel.shape} for {len(ids)} actions",
+                found=f"{novel.dtype} of length {len(novel)} for {len(ids)} actions",
                 cure="pass a boolean mask, or use ActionCatalogue.of(ids, novel=[ids])",
             )
         if novel.all():
@@ -64,33 +67,40 @@ class ActionCatalogue:
         features = self.features
         if features is not None:
             features = read_only(finite_matrix(features, "features", rows=len(ids), of="actions"))
-        object.__setattr__(self, "ids", read_only(ids))
-        object.__setattr__(self, "novel", read_only(novel))
+        text = ids.dtype == object
+        object.__setattr__(self, "ids", read_only(ids.astype(str) if text else ids))
+        object.__setattr__(self, "novel", read_only(novel.copy()))
         object.__setattr__(self, "features", features)
 
     @classmethod
     def of(cls, ids: Any, *, novel: Iterable[Any] = (), features: Any = None) -> ActionCatalogue:
         """A catalogue from all ids and the ids of the novel ones."""
-        known = cls(np.asarray(ids), np.zeros(len(ids), dtype=bool), features)
-        novel_ids = list(novel)
+        given = plain_ids(ids, "id")
+        known = cls(given, np.zeros(len(given), dtype=bool), features)
         mask = np.zeros(len(known), dtype=bool)
-        if novel_ids:
-            mask[known.index(novel_ids, column="novel")] = True
+        listed = isinstance(novel, Iterable) and not hasattr(novel, "__array__")
+        mask[known.index(list(novel) if listed else novel, column="novel")] = True
         return cls(known.ids, mask, known.features)
 
     @classmethod
     def from_frame(
         cls, frame: Any, *, id: str = "id", novel: str = "novel", features: Sequence[str] = ()
     ) -> ActionCatalogue:
-        """A catalogue from a polars, pandas or Arrow frame, one row per action."""
-        from depsue.data.frames import Frame
+        """A catalogue from a polars, pandas or Arrow frame, or a dict; one row per action.
 
-        source = Frame(frame)
-        return cls(
-            source.column(id),
-            source.flags(novel),
-            source.matrix(features) if features else None,
-        )
+        Args:
+            frame: the actions; columns that are not named below are not read.
+            id: the column of ids.
+            novel: the column of True and False, or of 1 and 0.
+            features: the feature columns; a column of lists counts as several.
+        """
+        from depsue.data.frames import columns_of, feature_matrix, flag_column
+
+        named = [features] if isinstance(features, str) else list(features)
+        columns = columns_of(frame, [id, novel, *named])
+        matrix = feature_matrix({name: columns[name] for name in named}) if named else None
+        with naming({"id": id, "novel": novel}):
+            return cls(columns[id], flag_column(columns[novel], "novel"), matrix)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -108,46 +118,32 @@ class ActionCatalogue:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over ids, features and which actions are novel."""
-        digest = hashlib.sha256(b"depsue-catalogue-1")
-        kind = self.ids.dtype.kind
-        digest.update(f"{kind}{len(self)}".encode())
-        digest.update(self.ids.astype("<i8").tobytes() if kind == "i" else _text(self.ids))
-        digest.update(self.novel.tobytes())
-        if self.features is not None:
-            digest.update(str(self.features.shape).encode() + self.features.tobytes())
-        return digest.hexdigest()
+        return catalogue_hash(self)
 
     @cached_property
-    def _order(self) -> IntArray:
-        return np.argsort(self.ids, kind="stable")
+    def _places(self) -> dict[Any, int]:
+        return {one: place for place, one in enumerate(self.ids.tolist())}
 
     def index(self, ids: Any, *, column: str = "action") -> IntArray:
         """(n,) positions of the given ids; an unknown id is an error."""
         given = plain_ids(ids, column)
-        if given.dtype.kind != self.ids.dtype.kind and len(given):
-            names = {"i": "integers", "U": "strings"}
+        text = self.ids.dtype.kind == "U"
+        if text != (given.dtype == object) and len(given):
+            kind = "strings" if text else "integers"
             raise DataError(
-                "actions must have the catalogue's type of id",
+                f"actions must be {kind}, as the catalogue's ids are",
                 column=column,
                 row=0,
-                value=f"{given[0]!r}, while the catalogue's ids are {names[self.ids.dtype.kind]}",
-                cure=f"cast the column to {names[self.ids.dtype.kind]}",
+                value=given.tolist()[0],
+                count=len(given),
+                cure=f"cast the column to {kind}",
             )
-        ordered = self.ids[self._order]
-        place = np.minimum(np.searchsorted(ordered, given), len(ordered) - 1)
-        unknown = np.flatnonzero(ordered[place] != given)
-        if len(unknown):
-            raise DataError(
-                "every action must be in the catalogue",
-                column=column,
-                row=int(unknown[0]),
-                value=given[unknown[0]],
-                count=len(unknown),
-                cure="add the action to the catalogue, or remove these rows knowingly",
-            )
-        found: IntArray = self._order[place]
+        found = np.array([self._places.get(one, -1) for one in given.tolist()], dtype=np.int64)
+        first_bad(
+            found < 0,
+            given,
+            "every action must be in the catalogue",
+            column,
+            "add the action to the catalogue, or remove these rows knowingly",
+        )
         return found
-
-
-def _text(ids: np.ndarray[Any, Any]) -> bytes:
-    return b"".join(len(e := str(i).encode()).to_bytes(4, "little") + e for i in ids)

@@ -1,21 +1,35 @@
-"""Checks at the door: each returns the checked array or says what was found and expected."""
+"""Checks at the door: each returns the checked array or says what was found and expected.
+
+Columns come as lists, numpy arrays, or the columns of pandas, polars and Arrow. `as_array` reads
+them all, without the conversions that numpy does silently (text to numbers, nulls to values).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from depsue.errors import DataError
+from depsue.data.keys import mix64 as mix64
+from depsue.data.keys import row_keys as row_keys
+from depsue.errors import DataError, short
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+Array: TypeAlias = np.ndarray[Any, Any]
+
+FILL = "fill these values or remove these rows, knowingly"
 
 
 def read_only(array: Any) -> Any:
-    """A view of `array` that cannot be written through."""
-    view = np.ascontiguousarray(array).view()
+    """`array` itself if it cannot be written to, else a view that cannot be written through."""
+    whole = np.ascontiguousarray(array)
+    if not whole.flags.writeable:
+        return whole
+    view = whole.view()
     view.flags.writeable = False
     return view
 
@@ -23,41 +37,81 @@ def read_only(array: Any) -> Any:
 def first_bad(
     bad: Mask, values: Any, rule: str, column: str, cure: str, *, show: Any = None
 ) -> None:
-    """Raise a DataError for the first True of `bad` (n,), if there is one."""
-    rows = np.flatnonzero(bad)
-    if len(rows):
-        value = show(rows[0]) if show else values[rows[0]]
-        raise DataError(
-            rule, column=column, row=int(rows[0]), value=value, count=len(rows), cure=cure
-        )
+    """Raise a DataError for the first row of `bad`, (n,) or (n, d), that has a True.
+
+    `values` has the shape of `bad`; `show`, if given, maps the row to the value to report.
+    """
+    if not bad.any():
+        return
+    rows = np.flatnonzero(bad.any(axis=1) if bad.ndim == 2 else bad)
+    row = int(rows[0])
+    value = values[row]
+    if bad.ndim == 2:
+        place = int(bad[row].argmax())
+        value = value[place]
+        column = f"{column}[{place}]" if bad.shape[1] > 1 else column
+    if show is not None:
+        value = show(row)
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.item()
+    raise DataError(rule, column=column, row=row, value=value, count=len(rows), cure=cure)
 
 
-def number_column(values: Any, column: str) -> FloatArray:
-    """(n,) float64; refuses what is not a one-dimensional column of numbers."""
-    array = np.asarray(values)
-    if array.dtype.kind == "O" and array.ndim == 1:
-        missing = np.array([v is None for v in array], dtype=bool)
-        first_bad(missing, array, "values must not be missing", column, "fill or remove them")
-    if array.dtype.kind not in "fiub":
-        try:
-            array = array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise DataError(
-                "the column must hold numbers",
-                column=column,
-                found=f"column '{column}' of type {array.dtype}",
-                cure="cast the column to floating point",
-            ) from None
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
+@contextmanager
+def naming(names: Mapping[str, str], rows: IntArray | None = None) -> Iterator[None]:
+    """Report errors by the columns (and rows) of the source that the arrays were taken from."""
+    try:
+        yield
+    except DataError as error:
+        row = error.row if rows is None or error.row is None else int(rows[error.row])
+        column, bracket, place = error.column.partition("[")
+        raise error.moved(names.get(column, column) + bracket + place, row) from None
+
+
+def as_array(values: Any, column: str) -> Array:
+    """An array of `values` that has no missing ones; what cannot be read is refused."""
+    try:
+        missing = _nulls(values)
+        array = np.asarray(np.ma.getdata(values) if np.ma.isMaskedArray(values) else values)
+        if isinstance(values, list | tuple) and _mixes(values, array):
+            array = np.asarray(values, dtype=object)
+    except Exception as error:  # whatever a foreign __array__ raises
+        array, missing = _objects(values, column, error), None
+    if missing is None and array.dtype == object and array.ndim:
+        missing = np.frompyfunc(_is_missing, 1, 1)(array).astype(bool)
+    if missing is not None and array.ndim in (1, 2):
+        first_bad(missing, array, "values must not be missing", column, FILL)
+    return array
+
+
+def as_column(values: Any, column: str) -> Array:
+    """(n,) one value per row."""
+    array = as_array(values, column)
     if array.ndim != 1:
         raise DataError(
             "the column must have one value per row",
             column=column,
-            found=f"column '{column}' of shape {array.shape}",
+            found=f"shape {array.shape}" if array.ndim else short(values),
             cure="pass a one-dimensional array",
         )
-    return array.astype(np.float64, copy=False)
+    return array
+
+
+def number_column(values: Any, column: str, *, flags: bool = False) -> FloatArray:
+    """(n,) float64 out of a column of numbers; with `flags`, True and False count as 1 and 0."""
+    numbers = _numeric(as_column(values, column), column, flags=flags)
+    with np.errstate(over="ignore"):
+        return np.add(numbers, 0.0, dtype=np.float64)  # a copy, in which -0.0 became 0.0
+
+
+def whole_column(values: Any, column: str, *, below: int, cure: str) -> IntArray:
+    """(n,) whole numbers from 0 to `below` - 1."""
+    given = as_column(values, column)
+    numbers = number_column(given, column)
+    bad = ~((numbers >= 0) & (numbers < below) & (numbers == np.floor(numbers)))
+    rule = f"{column} must hold whole numbers from 0 to {below - 1}"
+    first_bad(bad, given, rule, column, cure)
+    return numbers.astype(np.int64)
 
 
 def same_length(column: str, length: int, n: int) -> None:
@@ -66,104 +120,128 @@ def same_length(column: str, length: int, n: int) -> None:
         raise DataError(
             "all columns must have the same length",
             column=column,
-            found=f"column '{column}' has {length:,} rows, 'action' has {n:,}",
+            found=f"{length:,} rows, while there are {n:,} actions",
             cure="pass columns of the same rows",
         )
 
 
 def finite_matrix(values: Any, column: str, *, rows: int | None = None, of: str = "") -> FloatArray:
     """(m, d) float32 with finite entries; `rows`, if given, is the m expected."""
-    try:
-        matrix = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise DataError(
-            "features must be a matrix of numbers",
-            column=column,
-            cure="encode text and categories as numbers, and give every row the same length",
-        ) from None
-    if matrix.ndim != 2 or matrix.shape[1] == 0 or (rows is not None and len(matrix) != rows):
+    matrix = stacked(as_array(values, column), column)
+    if matrix.ndim != 2 or 0 in matrix.shape or (rows is not None and len(matrix) != rows):
         wanted = f"({rows}, d)" if rows is not None else "(rows, d)"
         raise DataError(
-            f"{column} must be a matrix of shape {wanted} with d >= 1",
+            f"features must be a matrix of shape {wanted}, neither of them 0",
             column=column,
             found=f"shape {matrix.shape}" + (f" for {rows} {of}" if rows is not None else ""),
-            cure="pass one row of features each",
+            cure="pass one row of features each; a single feature x as x.reshape(-1, 1)",
         )
+    numbers = _numeric(matrix, column, flags=True)
     with np.errstate(over="ignore"):
-        narrow = matrix.astype(np.float32)
-    bad = ~np.isfinite(narrow)
-    if bad.any():
-        row = int(np.flatnonzero(bad.any(axis=1))[0])
-        place = int(np.flatnonzero(bad[row])[0])
-        raise DataError(
-            "features must be finite (and within float32)",
-            column=f"{column}[{place}]",
-            row=row,
-            value=matrix[row, place],
-            count=int(bad.any(axis=1).sum()),
-            cure="fill or clip the missing or huge values",
-        )
+        narrow = numbers.astype(np.float32)
+    rule = "features must be finite (and within float32)"
+    first_bad(~np.isfinite(narrow), numbers, rule, column, "fill or clip them knowingly")
+    narrow += np.float32(0)  # -0.0 becomes 0.0
     return narrow
 
 
-def plain_ids(values: Any, column: str) -> np.ndarray[Any, Any]:
-    """(n,) ids as int64 or as strings; refuses missing ones and mixtures."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise DataError("ids must be one-dimensional", column=column, found=f"shape {array.shape}")
-    if array.dtype.kind == "O":
-        missing = np.array([v is None or v != v for v in array], dtype=bool)
-        first_bad(missing, array, "ids must not be missing", column, "fill or remove these rows")
-        if all(isinstance(v, str) for v in array):
-            array = array.astype(str)
-        elif all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in array):
-            array = array.astype(np.int64)
-    if array.dtype.kind == "f":
-        bad = ~(np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2**53))
-        first_bad(bad, array, "ids must be whole numbers or strings", column, "cast the column")
-        array = array.astype(np.int64)
-    if array.dtype.kind == "u" and len(array):
-        first_bad(array > 2**63 - 1, array, "integer ids must be below 2^63", column, "use strings")
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    if array.dtype.kind == "U":
+def stacked(array: Array, column: str) -> Array:
+    """A column of lists or arrays, all of one length, as a matrix; others as they are."""
+    if array.ndim != 1 or array.dtype != object or len(array) == 0:
         return array
-    raise DataError(
-        "ids must be integers or strings, all of one type",
-        column=column,
-        found=f"column '{column}' of type {array.dtype}",
-        cure="cast the column to strings",
-    )
+    if not all(isinstance(entry, list | tuple | np.ndarray) for entry in array):
+        return array
+    lengths = np.array([len(entry) for entry in array])
+    rule = f"lists of features must have one length (row 0 has {lengths[0]})"
+    first_bad(lengths != lengths[0], array, rule, column, "pad or recompute the features")
+    if all(isinstance(entry, np.ndarray) and entry.ndim == 1 for entry in array):
+        return as_array(np.concatenate(array.tolist()).reshape(len(array), lengths[0]), column)
+    return as_array([list(entry) for entry in array], column)
 
 
-def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
-    """The u distinct rows of an (n, d) float32 matrix, and for each row which one it is.
+def plain_ids(values: Any, column: str) -> Array:
+    """(n,) ids, either all int64 or all strings (an object array)."""
+    array = as_column(values, column)
+    if array.dtype.kind in "UT":
+        return array.astype(object)
+    if array.dtype == object:
+        kinds = np.array([_kind_of_id(v) for v in array])
+        if (kinds == "string").all():
+            return array.copy()
+        bad = (kinds == "other") | (kinds != kinds[:1])
+    else:
+        bad = np.full(len(array), array.dtype.kind not in "fiu")
+    rule = "ids must be integers or strings, all of one kind"
+    first_bad(bad, array, rule, column, "cast the column to integers or to strings")
+    if array.dtype == object and any(isinstance(v, float | np.floating) for v in array):
+        array = array.astype(np.float64)
+    if array.dtype.kind == "f":
+        bad = ~((array == np.floor(array)) & (np.abs(array) < 2**53))  # NaN and inf fail too
+        first_bad(bad, array, "integer ids must be whole", column, "cast the column to integers")
+    elif array.dtype.kind in "uO":
+        bad = np.array([not -(2**63) <= int(v) < 2**63 for v in array], dtype=bool)
+        first_bad(bad, array, "integer ids must fit 64 bits", column, "use strings")
+    return array.astype(np.int64)
 
-    Rows are compared by a 64-bit hash of their bits first (and then checked), which is several
-    times faster than sorting whole rows.
-    """
-    matrix = np.ascontiguousarray(matrix, dtype=np.float32) + np.float32(0)  # -0.0 becomes 0.0
-    _, first, which = np.unique(row_keys(matrix), return_index=True, return_inverse=True)
-    if not np.array_equal(matrix[first][which], matrix):  # two rows share a hash
-        _, first, which = np.unique(matrix, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # in order of first appearance
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return matrix[first[order]], rank[which.reshape(-1)].astype(np.int32)
+
+def _numeric(array: Array, column: str, *, flags: bool) -> Array:
+    """`array` as numbers: text, decimals, complex numbers and dates are refused."""
+    if array.dtype.kind in ("fiub" if flags else "fiu"):
+        return array
+    if array.dtype == object:
+        bad = ~np.frompyfunc(lambda v: _is_number(v, flags=flags), 1, 1)(array).astype(bool)
+    else:
+        bad = np.ones(array.shape, dtype=bool)
+    rule = "the column must hold numbers"
+    first_bad(bad, array, rule, column, "cast the column to floating point")
+    return array.astype(np.float64)
 
 
-def row_keys(matrix: FloatArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """(m,) 64-bit hashes of the rows of an (m, d) float32 matrix."""
-    bits = np.ascontiguousarray(matrix, dtype=np.float32).view(np.uint32)
-    mixed = np.zeros(len(bits), dtype=np.uint64)
-    for place in range(bits.shape[1]):
-        mixed = mix64(mixed ^ bits[:, place])
-    return mixed
+def _kind_of_id(value: object) -> str:
+    return "string" if isinstance(value, str) else "number" if _is_number(value) else "other"
 
 
-def mix64(values: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """splitmix64's finaliser: spreads 64-bit keys evenly (Steele et al., 2014)."""
-    x = np.asarray(values, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def _is_number(value: object, *, flags: bool = False) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return flags
+    if isinstance(value, int):
+        return abs(value) < 2**1023
+    return isinstance(value, float | np.integer | np.floating)
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _nulls(values: Any) -> Mask | None:
+    """Which entries the values' own library calls missing; None if it has no such notion."""
+    if np.ma.isMaskedArray(values):
+        return np.ma.getmaskarray(values)
+    library = type(values).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(values, "isna"):
+        return np.asarray(values.isna())
+    if library in ("polars", "pyarrow") and hasattr(values, "is_null"):
+        return np.asarray(values.is_null())
+    if library == "pyarrow" and hasattr(values, "columns"):  # a table or a batch
+        return np.stack([np.asarray(part.is_null()) for part in values.columns], axis=1)
+    return None
+
+
+def _mixes(values: list[Any] | tuple[Any, ...], array: Array) -> bool:
+    """True if numpy had to convert some of the values (1 to '1', True to 1) to make `array`."""
+    return array.dtype.kind in "US" or len(set(map(type, values))) > 1
+
+
+def _objects(values: Any, column: str, error: Exception) -> Array:
+    """Lists that are not rectangular, as objects; refuses what numpy cannot read at all."""
+    try:
+        return np.asarray(list(values), dtype=object)
+    except Exception:
+        raise DataError(
+            "the column must be something that numpy can read",
+            column=column,
+            found=f"{type(values).__name__} ({short(str(error))})",
+            cure="pass a list, a numpy array, or a column of polars, pandas or Arrow",
+        ) from error

@@ -1,7 +1,8 @@
 """Folds from a hash: which fold a unit falls into depends on its id and the salt alone.
 
 So a user's later rows fall where the earlier ones did, and no seed can be tried until a split
-pleases. Rows without units are hashed by their position.
+pleases. Rows without units are hashed by their position. A fold that is split again needs
+another salt: with the same one, all of its units hash into the same part.
 """
 
 from __future__ import annotations
@@ -12,45 +13,69 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.checks import IntArray, mix64
-from depsue.errors import ConfigError, DataError, require
+from depsue.data.checks import FloatArray, IntArray
+from depsue.data.keys import mix64
+from depsue.errors import DataError, require, short
 
 if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
 
 
 def fold_of(logs: LoggedData, fractions: Sequence[float], *, salt: str) -> IntArray:
-    """(n,) the fold of every row, 0 .. len(fractions) - 1."""
-    shares = np.asarray(fractions, dtype=np.float64)
+    """(n,) the fold of every row, 0 .. len(fractions) - 1.
+
+    Args:
+        logs: n rows, with or without units.
+        fractions: two or more positive shares that sum to 1.
+        salt: the name of the split; another salt gives an independent split.
+    """
+    shares = checked_fractions(fractions)
     require(
-        len(shares) >= 2 and bool((shares > 0).all()) and abs(shares.sum() - 1) < 1e-9,
-        "fractions must be two or more positive numbers that sum to 1",
-        found=list(fractions),
-        error=ConfigError,
+        isinstance(salt, str), "a salt must be a string", found=short(salt), cure="name the split"
     )
     if logs.unit is not None and logs.units is not None:
-        keys, index = keys_of_ids(logs.units), logs.unit
+        kind, keys, index = "unit", keys_of_ids(logs.units), logs.unit
     else:
-        keys, index = np.arange(len(logs), dtype=np.uint64), np.arange(len(logs))
+        kind, keys = "row", np.arange(len(logs), dtype=np.uint64)
+        index = np.arange(len(logs))
     seed = np.frombuffer(hashlib.sha256(salt.encode()).digest()[:8], dtype="<u8")
     uniform = mix64(mix64(keys) ^ seed).astype(np.float64) / 2.0**64
-    which = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right").astype(np.int8)
-    empty = sorted(set(range(len(shares))) - set(np.unique(which).tolist()))
-    if empty:
+    which = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right")
+    sizes = np.bincount(which, minlength=len(shares))
+    if not sizes.all():
+        empty = int(sizes.argmin())
         raise DataError(
             "every fold needs at least one row",
-            column="unit" if logs.unit is not None else "row",
-            found=f"fold {empty[0]} of {len(shares)} is empty with {len(keys):,} "
-            + ("units" if logs.unit is not None else "rows"),
+            column=kind,
+            found=f"fold {empty} of {len(shares)} is empty with {len(keys):,} {kind}s",
             cure="collect more data, or use fewer folds",
         )
     folds: IntArray = which[index]
     return folds
 
 
+def checked_fractions(fractions: Any) -> FloatArray:
+    """(k,) shares, checked to be two or more, positive, and to sum to 1."""
+    try:
+        shares = np.asarray(fractions, dtype=np.float64)
+    except (TypeError, ValueError):
+        shares = np.zeros(0)
+    require(
+        shares.ndim == 1
+        and len(shares) >= 2
+        and bool((shares > 0).all())
+        and abs(shares.sum() - 1) < 1e-9,
+        "fractions must be two or more positive numbers that sum to 1",
+        found=short(fractions),
+        cure="use for example [0.5, 0.5]",
+    )
+    return shares
+
+
 def keys_of_ids(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """(v,) 64-bit keys of integer or string ids."""
     if ids.dtype.kind == "i":
         return ids.astype(np.int64).view(np.uint64)
-    digests = [hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids]
-    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
+    texts = (str(one).encode("utf-8", "surrogatepass") for one in ids)
+    digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

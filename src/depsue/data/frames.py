@@ -2,130 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from depsue.data.checks import FloatArray, Mask
-from depsue.errors import DataError
+from depsue.data.checks import (
+    FloatArray,
+    Mask,
+    as_array,
+    as_column,
+    finite_matrix,
+    first_bad,
+    stacked,
+)
+from depsue.errors import DataError, require, short
+
+ROLES = {
+    "actions": "action",
+    "rewards": "reward",
+    "propensities": "propensity",
+    "units": "unit",
+    "times": "time",
+    "rounds": "round",
+}
+"""An argument of `from_arrays` -> the column by which its errors speak of it."""
 
 
-class Frame:
-    """A polars (lazy) frame, a pandas frame, an Arrow table or batch, or a dict of columns."""
+def rows_of_frame(
+    frame: Any, context: str | Sequence[str], names: Mapping[str, str | None]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The arguments of `from_arrays`; and for each of its columns, the frame's name of it.
 
-    def __init__(self, frame: Any) -> None:
-        self._frame = _to_polars(frame)
+    Args:
+        frame: as for `columns_of`.
+        context: the feature columns.
+        names: for each argument, the frame's column; None where there is none.
+    """
+    features = [context] if isinstance(context, str) else list(context)
+    require(
+        len(features) > 0,
+        "contexts need at least one feature column",
+        found="none",
+        cure="name the feature columns: context=[...]",
+    )
+    wanted = {argument: name for argument, name in names.items() if name is not None}
+    columns = columns_of(frame, [*wanted.values(), *features])
+    rows = {argument: columns[name] for argument, name in wanted.items()}
+    rows["contexts"] = feature_matrix({name: columns[name] for name in features})
+    return rows, {ROLES[argument]: name for argument, name in wanted.items()}
 
-    def column(self, name: str) -> np.ndarray[Any, Any]:
-        """(n,) one column without missing values."""
-        series = self._series(name)
-        if series.dtype in (pl.Categorical, pl.Enum):
-            series = series.cast(pl.String)
-        if series.dtype == pl.String:
-            return np.asarray(series.to_list(), dtype=str)
-        return series.to_numpy()
 
-    def flags(self, name: str) -> Mask:
-        """(n,) a column of True and False, or of 1 and 0."""
-        series = self._series(name)
-        if series.dtype.is_integer() and series.is_in([0, 1]).all():
-            series = series.cast(pl.Boolean)
-        if series.dtype != pl.Boolean:
+def columns_of(frame: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The named columns of a frame; other columns are not read.
+
+    Args:
+        frame: a polars frame (lazy or not), a pandas frame, an Arrow table or batch, or a dict.
+        names: the columns wanted, the one that counts the rows first.
+    """
+    known = _names(frame)
+    for name in names:
+        if known.count(name) != 1:
             raise DataError(
-                "the column must hold True and False (or 1 and 0)",
-                column=name,
-                found=f"column '{name}' of type {series.dtype}",
-                cure="cast it to Boolean",
-            )
-        return series.to_numpy()
-
-    def matrix(self, names: Sequence[str]) -> FloatArray:
-        """(n, d) feature columns side by side; a list or array column counts as several."""
-        if isinstance(names, str):
-            names = [names]
-        if not len(names):
-            raise DataError(
-                "contexts need at least one feature column", column="context", found="none"
-            )
-        parts = []
-        for name in names:
-            series = self._series(name)
-            if not (series.dtype.is_numeric() or series.dtype == pl.Boolean or _nested(series)):
-                raise DataError(
-                    "feature columns must hold numbers",
-                    column=name,
-                    found=f"column '{name}' of type {series.dtype}",
-                    cure="encode it as numbers (one-hot, say)",
-                )
-            parts.append(_dense(series, name))
-        return np.concatenate(parts, axis=1)
-
-    def _series(self, name: str) -> pl.Series:
-        if name not in self._frame.columns:
-            raise DataError(
-                "the column must be in the frame",
-                column=name,
-                found=f"no '{name}' among {', '.join(self._frame.columns[:20])}",
+                "the column must be in the frame, once",
+                column=str(name),
+                found=f"{known.count(name)} of it among {short(known)}",
                 cure="name the right column",
             )
-        series = self._frame[name]
-        if series.null_count():
-            row = int(series.is_null().arg_max() or 0)
+    if hasattr(frame, "collect"):
+        frame = _collected(frame.select(list(dict.fromkeys(names))))
+    columns = {name: frame[name] for name in names}
+    lengths = {name: len(values) for name, values in columns.items() if hasattr(values, "__len__")}
+    first, n = next(iter(lengths.items()), (names[0], 1))
+    for name, length in lengths.items():
+        if length != n:
             raise DataError(
-                "values must not be missing",
-                column=name,
-                row=row,
-                value="null",
-                count=series.null_count(),
-                cure="fill or remove these rows knowingly",
+                "all columns must have the same length",
+                column=str(name),
+                found=f"{length:,} rows, while '{first}' has {n:,}",
+                cure="pass columns of the same rows",
             )
-        return series
-
-
-def _nested(series: pl.Series) -> bool:
-    return isinstance(series.dtype, pl.List | pl.Array)
-
-
-def _dense(series: pl.Series, name: str) -> FloatArray:
-    if not _nested(series):
-        return series.cast(pl.Float64).to_numpy()[:, None]
-    lengths = (
-        series.list.len().to_numpy()
-        if isinstance(series.dtype, pl.List)
-        else np.full(len(series), series.dtype.size)  # type: ignore[attr-defined]
-    )
-    uneven = np.flatnonzero(lengths != lengths[:1])
-    if len(uneven):
+    if n == 0:
         raise DataError(
-            f"lists of features must have one length (row 0 has {lengths[0]})",
-            column=name,
-            row=int(uneven[0]),
-            value=f"length {lengths[uneven[0]]}",
-            count=len(uneven),
-            cure="pad or recompute the features",
+            "a frame needs at least one row",
+            column=str(first),
+            found="an empty frame",
+            cure="check the filter or the path that produced it",
         )
-    return np.asarray(series.to_list(), dtype=np.float64).reshape(len(series), -1)
+    return columns
 
 
-def _to_polars(frame: Any) -> pl.DataFrame:
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
-    if isinstance(frame, pl.DataFrame):
-        return frame
-    library = type(frame).__module__.split(".")[0]
-    if library == "pandas":
-        from_pandas: pl.DataFrame = pl.from_pandas(frame)
-        return from_pandas
-    if library == "pyarrow":
-        table = pl.from_arrow(frame)
-        return table if isinstance(table, pl.DataFrame) else table.to_frame()
-    if isinstance(frame, dict):
-        return pl.DataFrame(frame)
+def feature_matrix(columns: Mapping[str, Any]) -> FloatArray:
+    """(n, d) feature columns side by side; a column of lists counts as several."""
+    blocks = []
+    for name, values in columns.items():
+        block = stacked(as_array(values, name), name)
+        blocks.append(finite_matrix(block[:, None] if block.ndim == 1 else block, name))
+    return np.concatenate(blocks, axis=1)
+
+
+def flag_column(values: Any, column: str) -> Mask:
+    """(n,) a column of True and False, or of 1 and 0."""
+    array = as_column(values, column)
+    bad = np.array([not isinstance(v, bool | int) or v not in (0, 1) for v in array.tolist()])
+    rule = "the column must hold True and False (or 1 and 0)"
+    first_bad(bad, array, rule, column, "cast it to booleans")
+    return array.astype(bool)
+
+
+def _names(frame: Any) -> list[Any]:
+    """The names of a frame's columns."""
+    library = type(frame).__module__.partition(".")[0]
+    if isinstance(frame, Mapping):
+        return list(frame)
+    if library == "polars" and hasattr(frame, "collect_schema"):
+        return list(_collected(frame, "collect_schema"))
+    if library == "pandas" and hasattr(frame, "columns"):
+        return list(frame.columns)
+    if library == "pyarrow" and hasattr(frame, "schema"):
+        return list(frame.schema.names)
     raise DataError(
         "a frame must be a polars, pandas or Arrow frame, or a dict of columns",
         column="frame",
         found=f"{type(frame).__module__}.{type(frame).__name__}",
         cure="convert it, or use from_arrays",
     )
+
+
+def _collected(frame: Any, call: str = "collect") -> Any:
+    """What a polars frame computes; a lazy query may fail only now."""
+    try:
+        return getattr(frame, call)()
+    except Exception as error:
+        raise DataError(
+            "the lazy frame must be computable",
+            column="frame",
+            found=short(str(error)),
+            cure="collect it first to see what fails",
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,17 +13,25 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import (
     FloatArray,
     IntArray,
-    Mask,
-    distinct_rows,
     finite_matrix,
-    first_bad,
+    naming,
     number_column,
     plain_ids,
     read_only,
-    row_keys,
     same_length,
+    whole_column,
 )
-from depsue.errors import DataError
+from depsue.data.content import logs_hash
+from depsue.data.keys import compacted, distinct_ids, distinct_rows
+from depsue.data.rows import (
+    check_rows,
+    require_r_max,
+    require_rows,
+    round_column,
+    row_index,
+    time_column,
+)
+from depsue.errors import require, short
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,20 +70,7 @@ class LoggedData:
 
     def __post_init__(self) -> None:
         n = len(self.action)
-        if n == 0:
-            raise DataError(
-                "a log needs at least one row",
-                column="action",
-                found="an empty log",
-                cure="check the filter or the path that produced it",
-            )
-        if not (np.isfinite(self.r_max) and self.r_max > 0):
-            raise DataError(
-                "r_max must be a positive number",
-                column="r_max",
-                found=str(self.r_max),
-                cure="declare the largest possible reward, for example 1 for clicks",
-            )
+        require_rows(n)
         rounds = np.zeros(n, dtype=np.int16) if self.round is None else self.round
         columns: dict[str, Any] = {
             "context": self.context,
@@ -87,15 +81,16 @@ class LoggedData:
             "time": self.time,
             "round": rounds,
         }
+        columns = {name: column for name, column in columns.items() if column is not None}
         for name, column in columns.items():
-            if column is not None:
-                same_length(name, len(column), n)
-        _check_rows(self, rounds)
-        for name in columns:
-            if columns[name] is not None:
-                object.__setattr__(self, name, read_only(columns[name]))
+            same_length(name, len(column), n)
+        object.__setattr__(self, "r_max", require_r_max(self.r_max))
+        check_rows(self, rounds)
+        for name, column in columns.items():
+            object.__setattr__(self, name, read_only(column))
         object.__setattr__(self, "contexts", read_only(self.contexts))
-        object.__setattr__(self, "r_max", float(self.r_max))
+        if self.units is not None:
+            object.__setattr__(self, "units", read_only(self.units))
 
     @classmethod
     def from_arrays(
@@ -126,31 +121,39 @@ class LoggedData:
             times: (n,) numbers or datetime64.
             rounds: (n,) whole numbers >= 0.
         """
+        require(
+            isinstance(catalogue, ActionCatalogue),
+            "logs need the catalogue of their actions",
+            found=short(catalogue),
+            cure="build one with ActionCatalogue.of",
+        )
         ids = plain_ids(actions, "action")
-        n = len(ids)
+        require_rows(len(ids))
         matrix = finite_matrix(contexts, "context")
         if context_rows is None:
-            if n:
-                same_length("context", len(matrix), n)
-            rows: IntArray = np.arange(len(matrix))
-        else:
-            rows = _context_rows(context_rows, len(matrix))
-        distinct, which = distinct_rows(matrix)
+            same_length("context", len(matrix), len(ids))
+        distinct, context = distinct_rows(matrix)
+        if context_rows is not None:
+            cure = "point each row at one of the contexts"
+            rows = whole_column(context_rows, "context_rows", below=len(matrix), cure=cure)
+            same_length("context_rows", len(rows), len(ids))
+            context, used = compacted(context[rows], len(distinct))
+            distinct = distinct[used]
         unit = unit_ids = None
         if units is not None:
-            unit_ids, unit = np.unique(plain_ids(units, "unit"), return_inverse=True)
+            unit_ids, unit = distinct_ids(plain_ids(units, "unit"))
         return cls(
             catalogue=catalogue,
             contexts=distinct,
-            context=which[rows],
+            context=context,
             action=catalogue.index(ids).astype(np.int32),
-            reward=number_column(rewards, "reward"),
+            reward=number_column(rewards, "reward", flags=True),
             propensity=number_column(propensities, "propensity"),
             r_max=r_max,
-            unit=None if unit is None else unit.astype(np.int32),
+            unit=unit,
             units=unit_ids,
-            time=None if times is None else _times(times),
-            round=None if rounds is None else _rounds(rounds),
+            time=None if times is None else time_column(times),
+            round=None if rounds is None else round_column(rounds),
         )
 
     @classmethod
@@ -168,20 +171,29 @@ class LoggedData:
         time: str | None = None,
         round: str | None = None,
     ) -> LoggedData:
-        """Logs from a polars, pandas or Arrow frame; `context` names the feature columns."""
-        from depsue.data.frames import Frame
+        """Logs from a polars, pandas or Arrow frame, or from a dict of columns.
 
-        source = Frame(frame)
-        optional = {"units": unit, "times": time, "rounds": round}
-        return cls.from_arrays(
-            contexts=source.matrix(context),
-            actions=source.column(action),
-            rewards=source.column(reward),
-            propensities=source.column(propensity),
-            catalogue=catalogue,
-            r_max=r_max,
-            **{key: source.column(name) for key, name in optional.items() if name is not None},
-        )
+        Args:
+            frame: one row per decision; columns that are not named below are not read.
+            catalogue: the actions.
+            r_max: the largest possible reward, declared.
+            context: the feature columns; a column of lists counts as several.
+            action, reward, propensity: the names of these columns.
+            unit, time, round: the names of these columns, where there are any.
+        """
+        from depsue.data.frames import rows_of_frame
+
+        names = {
+            "actions": action,
+            "rewards": reward,
+            "propensities": propensity,
+            "units": unit,
+            "times": time,
+            "rounds": round,
+        }
+        columns, sources = rows_of_frame(frame, context, names)
+        with naming(sources):
+            return cls.from_arrays(**columns, catalogue=catalogue, r_max=r_max)
 
     @classmethod
     def from_obp(
@@ -200,9 +212,11 @@ class LoggedData:
             novel: the actions (0 .. n_actions - 1) that the logging policy never shows.
             position: which position to keep, where the feedback has more than one.
         """
-        from depsue.data.obp import rows_of_feedback
+        from depsue.data.obp import NAMES, rows_of_feedback
 
-        return cls.from_arrays(**rows_of_feedback(feedback, novel, position), r_max=r_max)
+        columns, kept = rows_of_feedback(feedback, novel, position)
+        with naming(NAMES, kept):
+            return cls.from_arrays(**columns, r_max=r_max)
 
     def __len__(self) -> int:
         return len(self.action)
@@ -222,15 +236,16 @@ class LoggedData:
         return float(self.reward.mean())
 
     def take(self, rows: Any) -> LoggedData:
-        """The given rows (indices or a mask), with only the contexts and units they use."""
-        context, kept = _compact(self.context[rows], len(self.contexts))
+        """The given rows (a mask, positions or a slice), with the contexts and units they use."""
+        rows = row_index(rows, len(self))
+        context, used = compacted(self.context[rows], len(self.contexts))
         unit = units = None
         if self.unit is not None and self.units is not None:
-            unit, kept_units = _compact(self.unit[rows], len(self.units))
-            units = self.units[kept_units]
+            unit, kept = compacted(self.unit[rows], len(self.units))
+            units = self.units[kept]
         return LoggedData(
             catalogue=self.catalogue,
-            contexts=self.contexts[kept],
+            contexts=self.contexts[used],
             context=context,
             action=self.action[rows],
             reward=self.reward[rows],
@@ -252,106 +267,4 @@ class LoggedData:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the rows, their order included; the same however contexts were stored."""
-        digest = hashlib.sha256(b"depsue-logs-1")
-        digest.update(self.catalogue.hash.encode() + repr(self.r_max).encode())
-        digest.update(np.array(self.contexts.shape[1], dtype="<i8").tobytes())
-        digest.update(row_keys(self.contexts)[self.context].astype("<u8").tobytes())
-        for contents, kind in (
-            (self.action, "<i4"),
-            (self.reward, "<f8"),
-            (self.propensity, "<f8"),
-            (self.round, "<i2"),
-        ):
-            digest.update(np.asarray(contents).astype(kind).tobytes())
-        if self.unit is not None and self.units is not None:
-            from depsue.data.folds import keys_of_ids
-
-            digest.update(b"unit" + keys_of_ids(self.units)[self.unit].astype("<u8").tobytes())
-        if self.time is not None:
-            digest.update(b"time" + str(self.time.dtype).encode() + self.time.tobytes())
-        return digest.hexdigest()
-
-
-def _check_rows(logs: LoggedData, rounds: Any) -> None:
-    reward, propensity = logs.reward, logs.propensity
-    first_bad(
-        ~(np.isfinite(propensity) & (propensity > 0) & (propensity <= 1)),
-        propensity,
-        "propensities must lie in (0, 1]",
-        "propensity",
-        "log the probability with which the shown action was drawn; if it was never logged, it "
-        "must be estimated and declared as such",
-    )
-    first_bad(
-        ~(np.isfinite(reward) & (reward >= 0) & (reward <= logs.r_max)),
-        reward,
-        f"rewards must lie in [0, r_max] with r_max = {logs.r_max:g}",
-        "reward",
-        "declare a larger r_max, or cap and shift the rewards knowingly",
-    )
-    first_bad(
-        (logs.action < 0) | (logs.action >= len(logs.catalogue)),
-        logs.action,
-        f"actions must be positions in a catalogue of {len(logs.catalogue)}",
-        "action",
-        "build logs with from_arrays, which takes ids",
-    )
-    first_bad(
-        (logs.context < 0) | (logs.context >= len(logs.contexts)),
-        logs.context,
-        f"rows must point at one of the {len(logs.contexts):,} contexts",
-        "context",
-        "check the context index",
-    )
-    first_bad(
-        logs.catalogue.novel[logs.action] & (rounds == 0),
-        logs.action,
-        "an action that is novel must not be in the logs of round 0",
-        "action",
-        "mark it as supported in the catalogue, or give the rows the round in which it was shown",
-        show=lambda row: logs.catalogue.ids[logs.action[row]],
-    )
-
-
-def _context_rows(rows: Any, u: int) -> IntArray:
-    numbers = number_column(rows, "context_rows")
-    bad: Mask = ~((numbers >= 0) & (numbers < u) & (numbers == np.floor(numbers)))
-    first_bad(
-        bad,
-        numbers,
-        f"context_rows must be whole numbers from 0 to {u - 1}",
-        "context_rows",
-        "point each row at one of the contexts",
-    )
-    return numbers.astype(np.int64)
-
-
-def _rounds(rounds: Any) -> IntArray:
-    numbers = number_column(rounds, "round")
-    bad: Mask = ~((numbers >= 0) & (numbers < 2**15) & (numbers == np.floor(numbers)))
-    first_bad(
-        bad,
-        numbers,
-        "rounds must be whole numbers from 0 to 32767",
-        "round",
-        "count deployments from 0, the first logging policy",
-    )
-    return numbers.astype(np.int16)
-
-
-def _times(times: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(times)
-    if array.dtype.kind == "M":
-        first_bad(np.isnat(array), array, "times must not be missing", "time", "fill them")
-        return array.astype("datetime64[us]")
-    numbers = number_column(times, "time")
-    first_bad(~np.isfinite(numbers), numbers, "times must be finite", "time", "fill them")
-    return numbers
-
-
-def _compact(index: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """`index` renumbered without gaps, and which of the `size` values it uses."""
-    used = np.zeros(size, dtype=bool)
-    used[index] = True
-    renumber = np.cumsum(used, dtype=np.int32) - 1
-    return renumber[index], np.flatnonzero(used)
+        return logs_hash(self)

@@ -8,57 +8,71 @@ from typing import Any
 import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.errors import DataError
+from depsue.data.checks import IntArray, as_array, as_column, naming, same_length, whole_column
+from depsue.data.rows import require_rows
+from depsue.errors import DataError, is_whole, require, short
 
 NEEDED = ("n_actions", "context", "action", "reward", "pscore")
+NAMES = {"propensity": "pscore"}
+"""What depsue calls a column -> what obp calls it."""
 
 
 def rows_of_feedback(
     feedback: Mapping[str, Any], novel: Sequence[int], position: int | None
-) -> dict[str, Any]:
-    """contexts, actions, rewards, propensities and the catalogue of a feedback dict."""
+) -> tuple[dict[str, Any], IntArray]:
+    """contexts, actions, rewards, propensities and the catalogue; and the rows that were kept."""
+    require(
+        isinstance(feedback, Mapping),
+        "bandit feedback must be a dict",
+        found=short(feedback),
+        cure="pass the dict that obp's obtain_batch_bandit_feedback returns",
+    )
     for key in NEEDED:
         if feedback.get(key) is None:
             raise DataError(
                 f"bandit feedback needs {', '.join(NEEDED)}",
                 column=key,
-                found=f"no '{key}' among {', '.join(map(str, feedback))}",
+                found=f"only {', '.join(map(str, feedback))}",
                 cure="pass the dict that obp's obtain_batch_bandit_feedback returns",
             )
-    columns = {name: np.asarray(feedback[name]) for name in NEEDED[1:]}
+    columns = {name: as_column(feedback[name], name) for name in ("action", "reward", "pscore")}
+    columns["context"] = as_array(feedback["context"], "context")
     n = len(columns["action"])
+    require_rows(n)
     for name, values in columns.items():
-        if len(values) != n:
-            raise DataError(
-                "all columns must have the same length",
-                column=name,
-                found=f"'{name}' has {len(values):,} rows, 'action' has {n:,}",
-            )
-    keep = _one_position(feedback.get("position"), position, n)
+        same_length(name, len(np.atleast_1d(values)), n)
+    kept = _one_position(feedback.get("position"), position, n)
     return {
-        "contexts": columns["context"][keep],
-        "actions": columns["action"][keep],
-        "rewards": columns["reward"][keep],
-        "propensities": columns["pscore"][keep],
-        "catalogue": ActionCatalogue.of(
-            np.arange(int(feedback["n_actions"])),
-            novel=novel,
-            features=feedback.get("action_context"),
-        ),
-    }
+        "contexts": columns["context"][kept],
+        "actions": columns["action"][kept],
+        "rewards": columns["reward"][kept],
+        "propensities": columns["pscore"][kept],
+        "catalogue": _catalogue(feedback, novel),
+    }, kept
 
 
-def _one_position(given: Any, wanted: int | None, n: int) -> Any:
-    """The rows of one position: depsue judges one choice at a time, not slates."""
+def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> ActionCatalogue:
+    size = feedback["n_actions"]
+    require(
+        is_whole(size) and size > 0,
+        "n_actions must be a whole number, at least 1",
+        found=short(size),
+        cure="pass the number of actions that pi_b could choose from",
+    )
+    with naming({"features": "action_context"}):
+        features = feedback.get("action_context")
+        return ActionCatalogue.of(np.arange(size), novel=novel, features=features)
+
+
+def _one_position(given: Any, wanted: int | None, n: int) -> IntArray:
+    """(m,) the rows of one position: depsue judges one choice at a time, not slates."""
     if given is None:
-        return slice(None)
-    positions = np.asarray(given)
-    if len(positions) != n:
-        raise DataError(
-            "all columns must have the same length",
-            column="position",
-            found=f"'position' has {len(positions):,} rows, 'action' has {n:,}",
+        require(
+            wanted is None, "a position needs feedback with positions", found=f"position={wanted}"
         )
+        return np.arange(n)
+    positions = whole_column(given, "position", below=2**31, cure="count positions from 0")
+    same_length("position", len(positions), n)
     present = np.unique(positions).tolist()
     if wanted is None and len(present) > 1:
         raise DataError(
@@ -71,6 +85,7 @@ def _one_position(given: Any, wanted: int | None, n: int) -> Any:
         raise DataError(
             "the position must occur in the feedback",
             column="position",
-            found=f"{wanted}, while there are {present}",
+            found=f"positions {present}, while {short(wanted)} was asked for",
+            cure="ask for one of them",
         )
-    return positions == (present[0] if wanted is None else wanted)
+    return np.flatnonzero(positions == (positions[:1] if wanted is None else wanted))

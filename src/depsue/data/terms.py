@@ -7,11 +7,13 @@ that claim is the whole point, so it is a type: only `ConservativeTerms` may ent
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import ConfigError, require
+from depsue.data.checks import FloatArray, IntArray, Mask, number_column, read_only
+from depsue.data.rows import require_r_max
+from depsue.errors import is_real, require, short
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,26 +31,40 @@ class Terms:
     unit: IntArray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        values = np.asarray(self.values, dtype=np.float64)
-        object.__setattr__(self, "values", values)
+        values = _numbers(self.values, "term")
         require(
-            values.ndim == 1 and len(values) > 0 and bool(np.isfinite(values).all()),
-            "terms must be a non-empty column of finite numbers",
+            values.ndim == 1 and len(values) > 0,
+            "terms must be a column of at least one number",
             found=f"shape {values.shape}",
         )
+        _refuse(
+            ~np.isfinite(values),
+            values,
+            "terms must be finite",
+            cure="look at the propensity and the prediction in that row",
+        )
         require(
-            np.isfinite(self.lower),
+            is_real(self.lower) and bool(np.isfinite(self.lower)),
             "the lower limit of the terms must be declared",
-            found=self.lower,
+            found=short(self.lower),
             cure="for importance-weighted rewards it is 0",
         )
-        least = float(values.min())
-        require(
-            least >= self.lower,
+        _refuse(
+            values < self.lower,
+            values,
             f"no term may fall below the declared lower limit {self.lower:g}",
-            found=least,
             cure="declare the true limit; it must not be read off the data",
         )
+        if self.unit is not None:
+            unit = np.asarray(self.unit)
+            require(
+                unit.shape == values.shape and unit.dtype.kind in "iu" and int(unit.min()) >= 0,
+                "units must be one whole number >= 0 per term",
+                found=f"{unit.dtype} of shape {unit.shape} for {len(values)} terms",
+                cure="pass the unit column of the logs",
+            )
+            object.__setattr__(self, "unit", read_only(unit))
+        object.__setattr__(self, "values", read_only(values))
 
     def mean(self) -> float:
         """The estimate: the mean over rows, or over units where rows belong to units."""
@@ -63,7 +79,7 @@ class Terms:
             bool((counts > 0).all()),
             "units must be numbered 0 .. v - 1 without gaps",
             found=f"unit {int(np.argmin(counts))} has no row",
-            error=ConfigError,
+            cure="pass the unit column of the logs",
         )
         means: FloatArray = np.bincount(self.unit, weights=values) / counts
         return means
@@ -106,28 +122,23 @@ class WeightedTerms(ConservativeTerms):
         unit: IntArray | None = None,
     ) -> WeightedTerms:
         """The terms w r; weights must be >= 0 and rewards in [0, r_max]."""
-        weights = np.asarray(weights, dtype=np.float64)
-        rewards = np.asarray(rewards, dtype=np.float64)
+        weights, rewards = _numbers(weights, "weight"), _numbers(rewards, "reward")
+        r_max = require_r_max(r_max)
         require(
             weights.shape == rewards.shape and weights.ndim == 1 and len(weights) > 0,
             "weights and rewards must be two columns of one length, at least 1",
             found=f"{weights.shape} and {rewards.shape}",
         )
-        require(
-            bool(np.isfinite(weights).all()) and float(weights.min()) >= 0,
+        _refuse(
+            ~((weights >= 0) & (weights < np.inf)),  # NaN fails too
+            weights,
             "importance weights must be finite and not negative",
-            found=weights.min(),
+            cure="look at the propensity and at the policy's probability in that row",
         )
-        require(
-            bool(np.isfinite(r_max)) and r_max > 0,
-            "r_max must be declared as a positive number",
-            found=r_max,
-        )
-        # written so that NaN fails too
-        require(
-            float(rewards.min()) >= 0 and float(rewards.max()) <= r_max,
+        _refuse(
+            ~((rewards >= 0) & (rewards <= r_max)),
+            rewards,
             f"rewards must lie in [0, r_max] with r_max = {r_max:g}",
-            found=f"[{rewards.min():g}, {rewards.max():g}]",
             cure="declare a larger r_max, or cap and shift the rewards knowingly",
         )
         return cls(
@@ -136,13 +147,27 @@ class WeightedTerms(ConservativeTerms):
             unit=unit,
             proof="importance weighting: E[w r] is the value of pi on the logging policy's "
             "support, and rewards elsewhere are >= 0",
-            weights=weights,
-            rewards=rewards,
-            r_max=float(r_max),
+            weights=read_only(weights),
+            rewards=read_only(rewards),
+            r_max=r_max,
         )
 
     def clipped(self, tau: float) -> WeightedTerms:
         """The terms min(w, tau) r: still conservative, now at most tau r_max."""
-        require(tau > 0, "tau must be positive", found=tau)
-        weights = np.minimum(self.weights, tau)
+        require(is_real(tau) and tau > 0, "tau must be a positive number", found=short(tau))
+        weights = read_only(np.minimum(self.weights, tau))
         return replace(self, values=weights * self.rewards, weights=weights)
+
+
+def _numbers(values: Any, column: str) -> FloatArray:
+    """float64 arrays as they are, without a copy; anything else as a column of numbers."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+        return values
+    return number_column(values, column)
+
+
+def _refuse(bad: Mask, values: FloatArray, rule: str, *, cure: str) -> None:
+    """Raise a ConfigError for the first True of `bad` (n,), if there is one."""
+    if bad.any():
+        row = int(bad.argmax())
+        require(False, rule, found=f"row {row}: {values[row]}", cure=cure)

@@ -1,0 +1,3 @@
+"""The version, where nothing else is loaded."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,59 @@
+"""Which rows, contexts and ids are the same: the distinct values, and an index into them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from depsue.data.checks import Array, FloatArray, IntArray
+
+
+def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The u distinct rows of an (n, d) float32 matrix, and (n,) which of them each row is.
+
+    Rows are compared by a 64-bit hash of their bits first (and then checked), which is several
+    times faster than sorting whole rows. They stay in order of first appearance.
+    """
+    _, first, which = np.unique(row_keys(matrix), return_index=True, return_inverse=True)
+    if not np.array_equal(matrix[first][which], matrix):  # two rows share a hash
+        _, first, which = np.unique(matrix, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order))
+    return matrix[first[order]], rank[which.reshape(-1)]
+
+
+def distinct_ids(ids: Array) -> tuple[Array, IntArray]:
+    """The v distinct ids in order of first appearance, and (n,) which of them each row has."""
+    place: dict[Any, int] = {}
+    which = [place.setdefault(one, len(place)) for one in ids.tolist()]
+    return np.array(list(place), dtype=ids.dtype), np.array(which, dtype=np.int32)
+
+
+def compacted(index: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """(n,) an index into `size` values, renumbered by first appearance; and the values used."""
+    first = np.full(size, len(index))
+    np.minimum.at(first, index, np.arange(len(index)))
+    used = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(index))]
+    rank = np.empty(size, dtype=np.int32)
+    rank[used] = np.arange(len(used))
+    return rank[index], used
+
+
+def row_keys(matrix: FloatArray) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """(m,) 64-bit hashes of the rows of an (m, d) float32 matrix."""
+    bits = np.ascontiguousarray(matrix, dtype=np.float32).view(np.uint32)
+    mixed = np.zeros(len(bits), dtype=np.uint64)
+    for place in range(bits.shape[1]):
+        mixed = mix64(mixed ^ bits[:, place])
+    return mixed
+
+
+def mix64(values: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """splitmix64's finaliser: spreads 64-bit keys evenly (Steele et al., 2014)."""
+    x = np.asarray(values, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from depsue.data import ActionCatalogue, LoggedData
+from depsue.errors import DataError
+
+Build = Callable[..., LoggedData]
+
+
+def logs_of(n: int, *, units: bool, seed: int = 0) -> LoggedData:
+    """n rows over 7 contexts, each told apart by its reward."""
+    rng = np.random.default_rng(seed)
+    return LoggedData.from_arrays(
+        contexts=rng.normal(size=(7, 3)),
+        context_rows=rng.integers(0, 7, n),
+        actions=rng.integers(0, 4, n),
+        rewards=np.arange(n) / n,
+        propensities=rng.uniform(0.1, 1, n),
+        catalogue=ActionCatalogue.of(np.arange(5), novel=[4]),
+        r_max=1.0,
+        units=rng.integers(0, max(1, n // 3), n) if units else None,
+        times=np.arange(n),
+        rounds=rng.integers(0, 3, n),
+    )
+
+
+def rows_of(logs: LoggedData) -> list[tuple[Any, ...]]:
+    """Every row, written out in full."""
+    columns = [logs.contexts[logs.context].tolist(), logs.catalogue.ids[logs.action].tolist()]
+    columns += [logs.reward.tolist(), logs.propensity.tolist()]
+    if logs.units is not None and logs.unit is not None:
+        columns.append(logs.units[logs.unit].tolist())
+    assert logs.time is not None and logs.round is not None
+    columns += [logs.time.tolist(), logs.round.tolist()]
+    return list(zip(*columns, strict=True))
+
+
+def test_each_distinct_context_is_kept_once(build: Build) -> None:
+    logs = build(contexts=[[3, 0], [1, 0], [3, -0.0], [1, 0]])
+    assert logs.contexts.tolist() == [[3, 0], [1, 0]]  # in order of first appearance
+    assert logs.contexts.dtype == np.float32 and not np.signbit(logs.contexts).any()
+    assert logs.context.tolist() == [0, 1, 0, 1]
+    assert logs.context_counts.tolist() == [2, 2]
+
+
+def test_contexts_are_the_same_when_they_are_in_single_precision(build: Build) -> None:
+    near = 1 + 2.0**-30  # rounds to 1 in float32
+    apart = 1 + 2.0**-20  # does not
+    logs = build(contexts=[[1.0], [near], [apart], [1.0]])
+    assert logs.context.tolist() == [0, 0, 1, 0]
+
+
+def test_context_rows_point_at_contexts_and_unused_ones_are_left_out(build: Build) -> None:
+    logs = build(contexts=[[9], [5], [7], [5]], context_rows=[3, 2, 1, 2])
+    assert logs.contexts.tolist() == [[5], [7]]
+    assert logs.context.tolist() == [0, 1, 0, 1]
+
+
+def test_units_are_numbered_by_first_appearance(build: Build) -> None:
+    logs = build(units=["w", "a", "w", "b"])
+    assert logs.units is not None and logs.units.tolist() == ["w", "a", "b"]
+    assert logs.unit is not None and logs.unit.tolist() == [0, 1, 0, 2]
+    assert build().unit is None and build().units is None and build().time is None
+
+
+def test_mean_reward_and_length(build: Build) -> None:
+    assert build().mean_reward() == 0.625
+    assert len(build()) == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.booleans(), st.data())
+def test_take_keeps_whole_rows(n: int, units: bool, data: st.DataObject) -> None:
+    logs = logs_of(n, units=units)
+    rows = data.draw(st.lists(st.integers(0, n - 1), min_size=1))
+    part = logs.take(rows)
+    every = rows_of(logs)
+    assert rows_of(part) == [every[row] for row in rows]
+    assert (part.context_counts > 0).all()
+    if part.units is not None and part.unit is not None:
+        assert set(part.unit.tolist()) == set(range(len(part.units)))
+
+
+def test_take_by_mask_positions_or_slice() -> None:
+    logs = logs_of(10, units=True)
+    mask = np.arange(10) % 3 == 0
+    expected = logs.take([0, 3, 6, 9]).hash
+    for rows in (mask, mask.tolist(), slice(0, 10, 3), np.array([0, 3, 6, 9], dtype=np.uint8)):
+        assert logs.take(rows).hash == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "row"),
+    [
+        ([0, 10], 1),
+        ([-1], 0),
+        ([0.5], 0),
+        (["1"], 0),
+        ([0, None], 1),
+        ([float("nan")], 0),
+        ([True] * 9, None),
+        ([True] * 11, None),
+        ([False] * 10, None),
+        ([], None),
+        (slice(5, 5), None),
+        (3, None),
+        ([[1, 2]], None),
+    ],
+)
+def test_rows_that_are_not_there_cannot_be_taken(rows: Any, row: int | None) -> None:
+    with pytest.raises(DataError) as caught:
+        logs_of(10, units=False).take(rows)
+    assert caught.value.row == row and caught.value.cure
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(60, 120), st.booleans(), st.text(max_size=5))
+def test_a_split_neither_loses_nor_repeats_a_row(n: int, units: bool, salt: str) -> None:
+    logs = logs_of(n, units=units)
+    parts = logs.split([0.5, 0.5], salt=salt)
+    every = rows_of(logs)
+    found = [row for part in parts for row in rows_of(part)]
+    assert sorted(found, key=lambda row: row[2]) == every  # rewards tell rows apart, in order
+    for part in parts:
+        assert rows_of(part) == sorted(rows_of(part), key=lambda row: row[2])
+        assert part.catalogue is logs.catalogue and part.r_max == logs.r_max
+
+
+def test_arrays_cannot_be_written_through() -> None:
+    logs = logs_of(10, units=True)
+    part = logs.take(slice(0, 5))
+    names = "contexts context action reward propensity unit units time round".split()
+    for one in (logs, part):
+        for name in names:
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(one, name)[0] = getattr(one, name)[1]
+    with pytest.raises(AttributeError):
+        logs.r_max = 2.0  # type: ignore[misc]
+
+
+def test_logs_do_not_change_with_the_arrays_they_were_made_from() -> None:
+    given: dict[str, Any] = {
+        "contexts": np.ones((4, 2), dtype=np.float32),
+        "actions": np.zeros(4, dtype=np.int64),
+        "rewards": np.ones(4),
+        "propensities": np.ones(4),
+        "units": np.array(["a", "b", "c", "d"], dtype=object),
+        "times": np.zeros(4),
+        "rounds": np.zeros(4, dtype=np.int16),
+    }
+    logs = LoggedData.from_arrays(**given, catalogue=ActionCatalogue.of([0, 1]), r_max=1.0)
+    before = rows_of(logs)
+    for array in given.values():
+        array[:] = array[::-1] if array.dtype == object else 7
+    assert rows_of(logs) == before
+
+
+def test_logs_can_be_pickled_between_processes() -> None:
+    logs = logs_of(10, units=True)
+    assert pickle.loads(pickle.dumps(logs)).hash == logs.hash
+
+
+@pytest.mark.parametrize(
+    ("changed", "column", "row"),
+    [
+        ({"action": np.array([0, 5])}, "action", 1),
+        ({"action": np.array([-1, 0])}, "action", 0),
+        ({"context": np.array([0, 2])}, "context", 1),
+        ({"context": np.array([-1, 0])}, "context", 0),
+        ({"context": np.array([0])}, "context", None),
+        ({"propensity": np.array([1.0, 0.0])}, "propensity", 1),
+        ({"reward": np.array([2.0, 0.0])}, "reward", 0),
+        ({"unit": np.array([0])}, "unit", None),
+    ],
+)
+def test_logs_that_are_built_by_hand_are_checked_too(
+    catalogue: ActionCatalogue, changed: dict[str, Any], column: str, row: int | None
+) -> None:
+    given: dict[str, Any] = {
+        "contexts": np.array([[0.0], [1.0]], dtype=np.float32),
+        "context": np.array([0, 1]),
+        "action": np.array([0, 1]),
+        "reward": np.array([0.0, 1.0]),
+        "propensity": np.array([1.0, 0.5]),
+    }
+    assert len(LoggedData(catalogue=catalogue, r_max=1.0, **given)) == 2
+    with pytest.raises(DataError) as caught:
+        LoggedData(catalogue=catalogue, r_max=1.0, **{**given, **changed})
+    assert (caught.value.column, caught.value.row) == (column, row)
