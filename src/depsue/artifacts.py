@@ -1,0 +1,161 @@
+"""Trained things on disk: a folder with one safetensors file and a manifest.
+
+The manifest names every file with its SHA-256 and carries its own, so that a flipped bit or a
+truncated file is refused (safetensors alone does not notice). Nothing is unpickled. The manifest
+is written last and moved into place, so a folder holds the old thing or the new one, never half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from depsue._version import __version__
+from depsue.errors import FileError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+LARGEST_MANIFEST = 16 << 20
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def write(
+    folder: str | Path, *, family: str, kind: str, settings: dict[str, Any], arrays: Arrays
+) -> None:
+    """Write a trained thing to `folder`, replacing one that is there.
+
+    Args:
+        folder: where; created if need be.
+        family: "policy" or "reward model".
+        kind: which member of the family.
+        settings: JSON values.
+        arrays: named arrays.
+    """
+    from safetensors.numpy import save
+
+    content = save({name: np.ascontiguousarray(a) for name, a in arrays.items()})
+    sha = hashlib.sha256(content).hexdigest()
+    name = f"arrays-{sha[:16]}.safetensors"
+    body = {
+        "format": FORMAT,
+        "family": family,
+        "kind": kind,
+        "settings": settings,
+        "files": {name: {"sha256": sha, "bytes": len(content)}},
+        "depsue": __version__,
+    }
+    manifest = json.dumps({"manifest": body, "sha256": _body_hash(body)}, indent=1)
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        _write_synced(target / name, content)
+        _write_synced(target / MANIFEST, manifest.encode())
+        for old in target.glob("arrays-*.safetensors"):
+            if old.name != name:
+                old.unlink()
+    except OSError as problem:
+        raise FileError(
+            "the folder must be writable and have room",
+            found=f"{target}: {problem.strerror}",
+            cure="choose another folder or free space; what was there before is kept",
+        ) from problem
+
+
+def read(folder: str | Path, *, family: str) -> tuple[str, dict[str, Any], Arrays]:
+    """(kind, settings, arrays) of the thing in `folder`, every byte checked."""
+    target = Path(folder)
+    body = _read_manifest(target)
+    if body.get("format") != FORMAT:
+        raise FileError(
+            f"this version reads manifests of format {FORMAT}",
+            found=f"format {body.get('format')} in {target}, written by depsue "
+            f"{body.get('depsue')}",
+            cure="use the version of depsue that wrote it, or save it again",
+        )
+    if body.get("family") != family:
+        raise FileError(
+            f"the folder must hold a {family}", found=f"a {body.get('family')} in {target}"
+        )
+    arrays: Arrays = {}
+    for name, facts in body["files"].items():
+        arrays.update(_read_arrays(target, name, facts))
+    return body["kind"], body["settings"], arrays
+
+
+def _read_manifest(target: Path) -> dict[str, Any]:
+    path = target / MANIFEST
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_MANIFEST)
+    except OSError as problem:
+        raise FileError(
+            "the folder must hold a saved thing with its manifest",
+            found=f"{path}: {problem.strerror}",
+            cure="check the path, or save it again",
+        ) from problem
+    try:
+        whole = json.loads(text)
+        body, sha = whole["manifest"], whole["sha256"]
+        intact = _body_hash(body) == sha
+    except (ValueError, KeyError, TypeError):
+        intact = False
+    if not intact or not isinstance(body, dict):
+        raise FileError(
+            "a manifest must match its own SHA-256",
+            found=f"{path} is damaged",
+            cure="restore it from a copy, or save it again",
+        )
+    return body
+
+
+def _read_arrays(target: Path, name: str, facts: dict[str, Any]) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    path = target / Path(name).name
+    try:
+        size = path.stat().st_size
+        content = path.read_bytes() if size == facts["bytes"] else b""
+    except OSError as problem:
+        raise FileError(
+            "every file of the manifest must be there", found=f"{path}: {problem.strerror}"
+        ) from problem
+    if size != facts["bytes"] or hashlib.sha256(content).hexdigest() != facts["sha256"]:
+        raise FileError(
+            "every file must match the SHA-256 of its manifest",
+            found=f"{path} ({size:,} bytes, {facts['bytes']:,} expected) is damaged or truncated",
+            cure="restore it from a copy, or save it again",
+        )
+    try:
+        loaded: Arrays = load(content)
+    except SafetensorError as problem:
+        raise FileError("the file must be safetensors", found=f"{path}: {problem}") from problem
+    return loaded
+
+
+def _body_hash(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    """Write, fsync, rename: the file is whole or not there."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

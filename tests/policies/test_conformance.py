@@ -1,0 +1,81 @@
+"""Every policy passes the conformance suite."""
+
+import numpy as np
+import pytest
+
+from depsue.data import ActionCatalogue
+from depsue.policies import (
+    EpsilonGreedy,
+    Mixture,
+    OwnPolicy,
+    ScoreTable,
+    SoftmaxOfScores,
+    Uniform,
+    base,
+    naive_safe_exploration,
+)
+from depsue.policies.network import NetworkPolicy
+from depsue.testing.policies import PolicyConformance
+
+DRAW = np.random.default_rng(7)
+CONTEXTS = DRAW.normal(size=(5, 3)).astype(np.float32)
+SCORES = DRAW.normal(size=(5, 6))
+SUPPORT = np.array([True, True, False, True, True, False])
+TABLE = ScoreTable(CONTEXTS, SCORES)
+CATALOGUE = ActionCatalogue(np.arange(6), ~SUPPORT)
+
+
+class TestUniform(PolicyConformance):
+    policy, contexts = Uniform(SUPPORT), CONTEXTS
+
+
+class TestSoftmax(PolicyConformance):
+    policy, contexts = SoftmaxOfScores(TABLE, 2.0, SUPPORT), CONTEXTS
+
+
+class TestSteepSoftmax(PolicyConformance):
+    policy, contexts = SoftmaxOfScores(TABLE, -900.0, SUPPORT), CONTEXTS
+
+
+class TestCallableSoftmax(PolicyConformance):
+    policy, contexts = SoftmaxOfScores(lambda x: x @ np.ones((3, 6)), 1.0, SUPPORT), CONTEXTS
+    savable = False
+
+
+class TestEpsilonGreedy(PolicyConformance):
+    policy, contexts = EpsilonGreedy(TABLE, 0.3, SUPPORT), CONTEXTS
+
+
+class TestDeterministic(PolicyConformance):
+    policy, contexts = EpsilonGreedy(TABLE, 0.0, SUPPORT), CONTEXTS
+
+
+class TestMixture(PolicyConformance):
+    policy = Mixture([Uniform(SUPPORT), EpsilonGreedy(TABLE, 0.1, SUPPORT)], [0.25, 0.75])
+    contexts = CONTEXTS
+
+
+class TestNaiveSafeExploration(PolicyConformance):
+    policy = naive_safe_exploration(SoftmaxOfScores(TABLE, 1.0, SUPPORT), CATALOGUE)
+    contexts = CONTEXTS
+
+
+class TestNetwork(PolicyConformance):
+    policy = NetworkPolicy.initial(3, 6, seed=1, hidden=(8, 7), standardise=CONTEXTS)
+    contexts = CONTEXTS
+
+
+class TestOwnTable(PolicyConformance):
+    policy = OwnPolicy(ScoreTable(CONTEXTS, DRAW.dirichlet(np.ones(6), size=5)), 6)
+    contexts = CONTEXTS
+
+
+class TestOwnCallable(PolicyConformance):
+    policy, contexts = OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6), CONTEXTS
+    savable = False
+
+
+class TestNetworkInManyChunks(TestNetwork):
+    @pytest.fixture(autouse=True)
+    def small_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(base, "CHUNK_ENTRIES", 12)

@@ -1,0 +1,122 @@
+"""Saved policies: every damage is noticed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from depsue import artifacts
+from depsue.errors import FileError
+from depsue.policies import Uniform, load, save
+from depsue.policies.network import NetworkPolicy
+from depsue.rewards import MlpRewardModel
+
+CONTEXTS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(NetworkPolicy.initial(3, 5, seed=0, hidden=(4,)), tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def test_every_flipped_bit_is_refused(saved: Path) -> None:
+    draw = np.random.default_rng(1)
+    for path in files(saved):
+        whole = path.read_bytes()
+        for place in draw.integers(0, len(whole), 60):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << int(draw.integers(0, 8))
+            path.write_bytes(damaged)
+            with pytest.raises(FileError):
+                load(saved)
+        path.write_bytes(whole)
+    load(saved)
+
+
+def test_a_truncated_file_is_refused(saved: Path) -> None:
+    for path in files(saved):
+        whole = path.read_bytes()
+        for size in (0, 1, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            with pytest.raises(FileError, match="damaged"):
+                load(saved)
+        path.write_bytes(whole)
+
+
+def test_a_missing_file_is_refused(saved: Path) -> None:
+    arrays = next(path for path in files(saved) if path.suffix == ".safetensors")
+    arrays.unlink()
+    with pytest.raises(FileError, match="must be there"):
+        load(saved)
+    with pytest.raises(FileError, match="with its manifest"):
+        load(saved / "nowhere")
+
+
+def test_another_version_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "FORMAT", 2)
+    with pytest.raises(FileError, match="format 1 in .* written by depsue"):
+        load(saved)
+
+
+def test_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+    artifacts.write(tmp_path, family="policy", kind="oracle", settings={}, arrays={})
+    with pytest.raises(FileError, match="Found: oracle"):
+        load(tmp_path)
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    artifacts.write(tmp_path, family="policy", kind="network", settings={"layers": 3}, arrays={})
+    with pytest.raises(FileError, match="must fit together"):
+        load(tmp_path)
+
+
+def test_a_policy_is_not_a_reward_model(saved: Path) -> None:
+    with pytest.raises(FileError, match="must hold a reward model"):
+        MlpRewardModel.load(saved)
+
+
+def test_saving_again_replaces_and_leaves_nothing_behind(saved: Path) -> None:
+    other = NetworkPolicy.initial(3, 5, seed=9, hidden=(4,))
+    save(other, saved)
+    np.testing.assert_array_equal(
+        load(saved).probabilities(CONTEXTS), other.probabilities(CONTEXTS)
+    )
+    assert len(files(saved)) == 2
+
+
+def test_a_crash_before_the_manifest_keeps_the_old_policy(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = load(saved).probabilities(CONTEXTS)
+    real = artifacts._write_synced
+
+    def crash(path: Path, content: bytes) -> None:
+        if path.name == artifacts.MANIFEST:
+            raise KeyboardInterrupt
+        real(path, content)
+
+    monkeypatch.setattr(artifacts, "_write_synced", crash)
+    with pytest.raises(KeyboardInterrupt):
+        save(NetworkPolicy.initial(3, 5, seed=9, hidden=(4,)), saved)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(load(saved).probabilities(CONTEXTS), before)
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(FileError, match="must be writable"):
+        save(Uniform(np.ones(2, dtype=bool)), tmp_path / "file")
+
+
+def test_the_manifest_is_plain_json(saved: Path) -> None:
+    whole = json.loads((saved / "manifest.json").read_text())
+    assert whole["manifest"]["kind"] == "network"
+    assert list(whole["manifest"]["files"]) == [
+        path.name for path in files(saved) if path.suffix == ".safetensors"
+    ]
