@@ -1,0 +1,182 @@
+"""Betting: a mean is rejected when bets against it make a fortune."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from depsue.bounds._common import (
+    conservative,
+    declared_scale,
+    last_rejected,
+    log_product,
+    positive_or_none,
+)
+from depsue.data.checks import FloatArray, IntArray
+from depsue.data.keys import mix64
+from depsue.data.terms import ConservativeTerms
+from depsue.errors import is_real, require, require_level, short
+from depsue.protocols import BoundValue
+
+ORDERS = ("as given", "shuffled")
+
+
+def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: float) -> FloatArray:
+    """(n,) bets; the t-th depends on the first t - 1 values alone.
+
+    ::
+
+        bet_t = sqrt(2 log(1/delta) / (horizon * variance_{t-1}))
+        mean_t     = (scale/2   + sum of z_i,              i <= t) / (t + 1)
+        variance_t = (scale^2/4 + sum of (z_i - mean_i)^2, i <= t) / (t + 1)
+
+    Args:
+        values: (n,) values z >= 0.
+        horizon: the number of values that the bets are sized for.
+        scale: the declared size of a typical value; it stands in until values are seen.
+        delta: the level that the bets are sized for.
+    """
+    after = np.arange(2, len(values) + 2, dtype=np.float64)
+    apart = np.cumsum(values)
+    apart += scale / 2
+    apart /= after
+    np.subtract(values, apart, out=apart)
+    with np.errstate(over="ignore"):  # an infinite variance is a bet of 0
+        apart *= apart
+        variance = np.cumsum(apart)
+    variance += scale**2 / 4
+    variance /= after
+    bets = np.empty(len(values))
+    bets[0] = scale**2 / 4
+    bets[1:] = variance[:-1]
+    bets *= horizon / (2 * math.log(1 / delta))
+    np.sqrt(bets, out=bets)
+    return np.asarray(np.divide(1, bets, out=bets))
+
+
+def betting_lower(values: FloatArray, bets: FloatArray, *, cap: float, delta: float) -> float:
+    """The largest m, at most the mean, whose capital reaches 1/delta; 0 if there is none.
+
+    The capital is the product of 1 + min(bet_t, cap/m) (z_t - m). Every factor falls as m grows
+    (the bet cap/m falls too), so the search is for one root.
+
+    Args:
+        values: (n,) values z >= 0.
+        bets: (n,) bets, each fixed before its value was seen.
+        cap: in (0, 1); no factor falls below 1 - cap.
+        delta: the level, in (0, 1).
+    """
+    target = math.log(1 / delta)
+    gains = 1 + values * bets
+    most, largest = float(gains.max()), float(bets.max())
+    factors = np.empty_like(gains)
+
+    def excess(m: float) -> float:
+        if m * largest <= cap:  # no bet is capped
+            np.multiply(bets, -m, out=factors)
+            np.add(factors, gains, out=factors)
+        else:
+            np.subtract(values, m, out=factors)
+            np.multiply(factors, np.minimum(bets, cap / m), out=factors)
+            np.add(factors, 1, out=factors)
+        return log_product(factors, 1 - cap, most) - target
+
+    high = float(values.mean())
+    if high <= 0 or excess(0.0) < 0:
+        return 0.0
+    while excess(high / 16) < 0:  # one astronomic value may lift the mean far above the bound
+        high /= 16
+    return last_rejected(excess, high / 16, high)
+
+
+def shuffled(n: int) -> IntArray:
+    """(n,) a pseudo-random order of n values that depends on n alone."""
+    return np.argsort(mix64(np.arange(n)))  # distinct keys, so any sort gives this order
+
+
+@dataclass(frozen=True)
+class Betting:
+    """A lower bound on V(pi) by betting (Waudby-Smith & Ramdas, 2024).
+
+    Whoever believes that the mean is at most m should not get rich by betting against it. The
+    bound is the largest m for which the capital::
+
+        product over t of 1 + bet_t(m) (z_t - m),      bet_t(m) = min(bet_t, cap / m)
+
+    reaches 1/delta. bet_t is fixed by the values before t (see `predictable_bets`). If every
+    E[z_t | past] = m, the capital is a positive martingale that starts at 1, and by Ville it ever
+    reaches 1/delta with probability at most delta. A lower bound needs only a lower limit of the
+    terms: they are shifted by it, and may be as large as they like.
+
+    Three things to know. The bound depends on the order of the values, so it is recorded. Each
+    value must be drawn like the others, whatever came before: the bound speaks of the population
+    that rows (or units) are drawn from. Rows that were sorted afterwards, by something that goes
+    with their value, must be shuffled; where contexts are held fixed, use hcope or smoothing. And
+    it is valid at any stopping time if the horizon is declared; otherwise the number of values
+    must have been fixed before they were seen, as it is in a fold.
+
+    Args:
+        cap: in (0, 1); the largest share of the capital that one value can lose.
+        horizon: how many values the bets are sized for; None takes the number of values.
+        bets_for: the level that the bets are sized for; None takes delta.
+        unit_scale: the size of a typical term, for terms without r_max; None takes r_max, else
+            |lower|. Only the first bets depend on it.
+        order: "as given", or "shuffled" by a fixed order that depends on n alone.
+    """
+
+    cap: float = 0.5
+    horizon: int | None = None
+    bets_for: float | None = None
+    unit_scale: float | None = None
+    order: str = "as given"
+
+    def __post_init__(self) -> None:
+        require(
+            is_real(self.cap) and 0 < self.cap < 1,
+            "cap must lie in (0, 1)",
+            found=short(self.cap),
+            cure="use 0.5",
+        )
+        positive_or_none(self.horizon, "horizon")
+        positive_or_none(self.unit_scale, "unit_scale")
+        require(
+            self.order in ORDERS,
+            f"order must be one of {', '.join(map(repr, ORDERS))}",
+            found=short(self.order),
+        )
+        if self.bets_for is not None:
+            require_level(self.bets_for)
+
+    def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
+        """The bound at level delta."""
+        delta = require_level(delta)
+        terms = conservative(terms, "betting")
+        scale = declared_scale(terms, self.unit_scale, "betting")
+        values = terms.per_unit(terms.values)
+        n = len(values)
+        mean = float(values.mean())
+        if self.order == "shuffled":
+            values = values[shuffled(n)]
+        if terms.lower != 0:
+            values = values - terms.lower
+        horizon, bets_for = self.horizon or n, self.bets_for or delta
+        bets = predictable_bets(values, horizon=horizon, scale=scale, delta=bets_for)
+        found = betting_lower(values, bets, cap=self.cap, delta=delta)
+        return BoundValue(
+            value=min(found + terms.lower, mean),
+            mean=mean,
+            n=n,
+            delta=delta,
+            constants={
+                "bound": "betting",
+                "cap": self.cap,
+                "horizon": horizon,
+                "horizon_from": "n" if self.horizon is None else "declared",
+                "bets_for": bets_for,
+                "unit_scale": scale,
+                "order": self.order,
+                "lower": terms.lower,
+            },
+        )

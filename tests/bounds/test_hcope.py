@@ -1,0 +1,189 @@
+"""Eq. 4, worked out again in plain Python."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from depsue.bounds import Hcope, Rewarded, hcope_at, hcope_from_rewarded
+from depsue.bounds.hcope import TAUS, choose_tau, empirical_bernstein
+from depsue.bounds.rewarded import rewarded_rows, tuning_rows
+from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.errors import ConfigError, NotConservative
+
+
+def eq4(z: list[float], n: int, z_max: float, delta: float) -> float:
+    """Eq. 4 with the moments of z and the size n."""
+    mean = math.fsum(z) / len(z)
+    variance = math.fsum((one - mean) ** 2 for one in z) / len(z)
+    log = math.log(2 / delta)
+    return mean - math.sqrt(2 * log * variance / (n - 1)) - 7 * z_max * log / (3 * (n - 1))
+
+
+def plain_hcope(values: list[list[tuple[float, float]]], r_max: float, delta: float) -> list[float]:
+    """[bound, tau, mean of z] from values, each a list of rows (weight, reward)."""
+
+    def clipped(tau: float, which: list[int]) -> list[float]:
+        return [sum(min(w, tau) * r for w, r in values[i]) / len(values[i]) for i in which]
+
+    tuning = [int(i) for i in tuning_rows(len(values))]
+    rest = sorted(set(range(len(values))) - set(tuning))
+    grid = [2 ** (k / 2) for k in range(-4, 33)]
+    tau = max(grid, key=lambda t: eq4(clipped(t, tuning), len(rest), t * r_max, delta))
+    z = clipped(tau, rest)
+    return [eq4(z, len(rest), tau * r_max, delta), tau, sum(z) / len(z)]
+
+
+def draw(seed: int, n: int, spread: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    weights = np.exp(spread * rng.standard_normal(n) - spread**2 / 2)
+    return weights, 2.0 * rng.random(n) * (rng.random(n) < 0.4)
+
+
+def test_the_formula_by_hand() -> None:
+    # log(2/delta) = 1: 0.5 - sqrt(2 * 0.25 / 50) - 7 * 3 / 150
+    assert empirical_bernstein(0.5, 0.25, 51, 3.0, 2 / math.e) == pytest.approx(0.5 - 0.1 - 0.14)
+
+
+@pytest.mark.parametrize(("seed", "n", "spread"), [(0, 400, 0.3), (1, 3_000, 1.0), (2, 3_001, 2.0)])
+def test_rows_agree_with_plain_python(seed: int, n: int, spread: float) -> None:
+    weights, rewards = draw(seed, n, spread)
+    terms = WeightedTerms.of(weights, rewards, r_max=2.0)
+    found = Hcope().lower(terms, 0.1)
+    rows = [[row] for row in zip(weights.tolist(), rewards.tolist(), strict=True)]
+    value, tau, mean = plain_hcope(rows, 2.0, 0.1)
+    assert found.constants["tau"] == tau
+    assert found.mean == pytest.approx(mean, rel=1e-12)
+    assert found.value == pytest.approx(max(value, 0), rel=1e-12)
+    assert found.n == n - n // 20
+
+
+def test_units_agree_with_plain_python() -> None:
+    weights, rewards = draw(3, 4_000, 1.5)
+    rng = np.random.default_rng(4)
+    unit = np.concatenate([np.arange(900), rng.integers(0, 900, 3_100)])
+    units: list[list[tuple[float, float]]] = [[] for _ in range(900)]
+    for u, w, r in zip(unit.tolist(), weights.tolist(), rewards.tolist(), strict=True):
+        units[u].append((w, r))
+    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0, unit=unit), 0.1)
+    value, tau, mean = plain_hcope(units, 2.0, 0.1)
+    assert found.constants["tau"] == tau
+    assert found.mean == pytest.approx(mean, rel=1e-12)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert found.n == 900 - 45
+
+
+def test_a_declared_tau_uses_every_row() -> None:
+    weights, rewards = draw(5, 500)
+    found = Hcope(tau=3.0).lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.1)
+    z = [min(w, 3.0) * r for w, r in zip(weights.tolist(), rewards.tolist(), strict=True)]
+    assert found.value == pytest.approx(eq4(z, 500, 6.0, 0.1), rel=1e-12)
+    assert found.n == 500
+    assert found.constants["tau_from"] == "declared"
+
+
+def test_z_max_is_declared_and_not_the_largest_term() -> None:
+    weights, rewards = draw(6, 2_000, 0.2)
+    one, ten = (
+        Hcope(tau=8.0).lower(WeightedTerms.of(weights, rewards, r_max=r_max), 0.05)
+        for r_max in (2.0, 20.0)
+    )
+    assert one.constants["z_max"] == 16.0
+    expected = 7 * (160 - 16) * math.log(40) / (3 * 1_999)
+    assert one.value - ten.value == pytest.approx(min(expected, one.value))
+
+
+def test_constant_terms() -> None:
+    n, delta = 2_000, 0.05
+    found = Hcope().lower(WeightedTerms.of(np.ones(n), np.full(n, 0.5), r_max=1.0), delta)
+    assert found.constants["tau"] == 1.0  # the smallest tau that clips nothing
+    assert found.value == pytest.approx(0.5 - 7 * math.log(2 / delta) / (3 * 1_899), rel=1e-12)
+
+
+def test_the_unit_of_rewards_does_not_matter() -> None:
+    weights, rewards = draw(7, 2_000)
+    one = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.05)
+    ten = Hcope().lower(WeightedTerms.of(weights, 10 * rewards, r_max=20.0), 0.05)
+    assert ten.value == pytest.approx(10 * one.value)
+
+
+def test_a_negative_value_is_reported_as_0() -> None:
+    weights, rewards = draw(8, 60)
+    terms = WeightedTerms.of(weights, rewards, r_max=2.0)
+    assert Hcope().lower(terms, 0.05).value == 0
+    assert hcope_at(Rewarded.of(terms, 60), 4.0, r_max=2.0, delta=0.05).value < 0
+
+
+def test_the_kernel_on_rewarded_rows_is_the_class() -> None:
+    n = 5_000
+    weights, rewards = draw(9, n)
+    first, second = rewarded_rows(rewards)
+    tuning = Rewarded(weights[first], rewards[first], len(tuning_rows(n)))
+    rest = Rewarded(weights[second], rewards[second], n - tuning.n)
+    kernel = hcope_from_rewarded(tuning, rest, r_max=2.0, delta=0.05)
+    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.05)
+    assert (kernel.value, kernel.tau, kernel.mean) == (
+        found.value,
+        found.constants["tau"],
+        found.mean,
+    )
+
+
+def test_tuning_never_reads_the_rest() -> None:
+    weights, rewards = draw(10, 4_000)
+    others = np.ones(4_000, dtype=bool)
+    others[tuning_rows(4_000)] = False
+    changed = np.where(others, 100 * weights, weights)
+    taus = [
+        Hcope().lower(WeightedTerms.of(w, rewards, r_max=2.0), 0.05).constants["tau"]
+        for w in (weights, changed)
+    ]
+    assert taus[0] == taus[1]
+
+
+def test_tau_grows_with_the_rows_to_come() -> None:
+    weights, rewards = draw(11, 1_000, 2.0)
+    tuning = Rewarded(weights, rewards, 1_000)
+    taus = [choose_tau(tuning, n, r_max=2.0, delta=0.05) for n in (100, 10_000, 1_000_000)]
+    assert taus[0] < taus[1] < taus[2]
+    assert set(taus) <= set(TAUS.tolist())
+
+
+def test_the_grid_is_the_documented_one() -> None:
+    assert (TAUS[0], TAUS[-1], len(TAUS)) == (0.25, 2.0**16, 37)
+    with pytest.raises(ValueError, match="read-only"):
+        TAUS[0] = 1.0
+
+
+def test_astronomic_weights_are_clipped_without_a_warning() -> None:
+    weights, rewards = np.full(100, 1e300), np.ones(100)
+    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=1.0), 0.05)
+    assert math.isfinite(found.value)
+
+
+def test_refuses_too_few_values() -> None:
+    terms = WeightedTerms.of(np.ones(39), np.ones(39), r_max=1.0)
+    with pytest.raises(ConfigError, match=r"at least 40 values .* Found: 39\."):
+        Hcope().lower(terms, 0.05)
+    units = WeightedTerms.of(np.ones(80), np.ones(80), r_max=1.0, unit=np.repeat(np.arange(20), 4))
+    with pytest.raises(ConfigError, match=r"at least 40 values .* Found: 20\."):
+        Hcope().lower(units, 0.05)
+
+
+def test_refuses_terms_without_weights() -> None:
+    terms = ConservativeTerms(np.ones(100), 0.0, proof="declared")
+    with pytest.raises(ConfigError, match="weights and rewards apart.*ConservativeTerms.*IPS"):
+        Hcope().lower(terms, 0.05)
+
+
+def test_refuses_what_is_not_conservative_and_names_the_cure() -> None:
+    with pytest.raises(NotConservative, match="proof.*Found: float.*Cure: .*clipped IPS"):
+        Hcope().lower(0.5, 0.05)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0, math.inf, math.nan])
+def test_refuses_a_tau_that_is_not_positive(tau: float) -> None:
+    with pytest.raises(ConfigError, match="tau must be a positive number"):
+        Hcope(tau=tau)
