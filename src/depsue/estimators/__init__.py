@@ -1,1 +1,18 @@
-"""estimators"""
+"""Estimators of V(pi) from the logs of another policy."""
+
+from depsue.estimators.direct import DirectMethod
+from depsue.estimators.doubly_robust import DoublyRobust, SwitchDR
+from depsue.estimators.marginal import MIPS
+from depsue.estimators.unbounded import UnboundedTerms
+from depsue.estimators.weighting import IPS, SNIPS, ClippedIPS
+
+__all__ = [
+    "ClippedIPS",
+    "DirectMethod",
+    "DoublyRobust",
+    "IPS",
+    "MIPS",
+    "SNIPS",
+    "SwitchDR",
+    "UnboundedTerms",
+]
