@@ -1,0 +1,181 @@
+"""The fitted reward model: members, how they are combined, and how well they fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from depsue import artifacts
+from depsue.data.checks import FloatArray, IntArray
+from depsue.errors import ConfigError, require
+from depsue.rewards.mlp import BatchedMlp
+
+FAMILY = "reward model"
+Combine = Literal["mean", "min"]
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a reward model fits rows that it was not trained on.
+
+    Args:
+        train_loss: binary cross entropy in each epoch, on the rows it was trained on.
+        heldout_loss: what is minimised (with CQL's part), after each epoch, on held-out rows.
+        best_epoch: the epoch (from 1) with the lowest held-out loss, whose weights were kept.
+        cross_entropy: of the kept weights on held-out rows.
+        baseline: the same of predicting the mean reward always.
+        predicted: mean prediction in each of ten equally filled bins of the held-out rows.
+        observed: mean reward in these bins.
+    """
+
+    train_loss: tuple[float, ...]
+    heldout_loss: tuple[float, ...]
+    best_epoch: int
+    cross_entropy: float
+    baseline: float
+    predicted: tuple[float, ...]
+    observed: tuple[float, ...]
+
+    @property
+    def calibration_error(self) -> float:
+        """Mean gap between prediction and reward over the bins."""
+        return float(np.mean(np.abs(np.subtract(self.predicted, self.observed))))
+
+    def __str__(self) -> str:
+        return (
+            f"held-out cross entropy {self.cross_entropy:.4f} (mean reward alone: "
+            f"{self.baseline:.4f}) after epoch {self.best_epoch} of {len(self.heldout_loss)}, "
+            f"calibration error {self.calibration_error:.4f}"
+        )
+
+
+class MlpRewardModel:
+    """q-hat(x, a) = r_max times the mean (or min) over members of sigmoid(logit_j(x, e_a)).
+
+    Args:
+        mlp: the B members.
+        features: (A, d_a) features of the actions.
+        r_max: the declared largest reward.
+        combine: "mean" or "min" over members.
+        report: how well it fits; None if it was loaded.
+    """
+
+    def __init__(
+        self,
+        mlp: BatchedMlp,
+        features: FloatArray,
+        r_max: float,
+        combine: Combine = "mean",
+        report: FitReport | None = None,
+    ) -> None:
+        require(combine in ("mean", "min"), "combine must be 'mean' or 'min'", found=combine)
+        self._mlp, self._features = mlp, torch.from_numpy(np.array(features, dtype=np.float32))
+        self.r_max, self.combine, self.report = float(r_max), combine, report
+
+    def combined(self, combine: Combine) -> MlpRewardModel:
+        """The same members, combined by "mean" or "min"."""
+        return MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, self.report)
+
+    def members(self, contexts: FloatArray) -> FloatArray:
+        """(B, m, A) predictions of each member."""
+        with torch.no_grad():
+            logits = self._mlp.all_pairs(_tensor(contexts), self._features)
+            return np.asarray(logits.sigmoid_().mul_(self.r_max).numpy())
+
+    def predict(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) predictions for every action."""
+        return _over_members(self.members(contexts), self.combine)
+
+    def predict_pairs(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        rows = np.arange(len(actions)) if rows is None else rows
+        x = _tensor(contexts)
+        out = np.empty(len(actions), dtype=np.float32)
+        with torch.no_grad():
+            for start in range(0, len(actions), 1 << 16):
+                piece = slice(start, start + (1 << 16))
+                context = x[torch.from_numpy(np.array(rows[piece], dtype=np.int64))]
+                action = self._features[torch.from_numpy(np.array(actions[piece], dtype=np.int64))]
+                logits = self._mlp.logits(self._mlp.standardised(context, action))
+                out[piece] = _over_members(logits.sigmoid().numpy() * self.r_max, self.combine)
+        return out
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model to `folder`, replacing one that is there."""
+        arrays = {
+            "features": self._features.numpy(),
+            "shift": self._mlp.shift.numpy(),
+            "scale": self._mlp.scale.numpy(),
+        }
+        for k, (w, b) in enumerate(zip(self._mlp.weights, self._mlp.biases, strict=True)):
+            arrays[f"weight{k}"], arrays[f"bias{k}"] = w.numpy(), b.numpy()
+        settings = {
+            "d": self._mlp.d,
+            "layers": len(self._mlp.weights),
+            "r_max": self.r_max,
+            "combine": self.combine,
+        }
+        artifacts.write(folder, family=FAMILY, kind="mlp", settings=settings, arrays=arrays)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> MlpRewardModel:
+        """The model in `folder`; a damaged one, or one of another version, is refused."""
+        _, settings, arrays = artifacts.read(folder, family=FAMILY)
+        tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
+        layers = range(settings["layers"])
+        mlp = BatchedMlp(
+            [tensors[f"weight{k}"] for k in layers],
+            [tensors[f"bias{k}"] for k in layers],
+            settings["d"],
+            tensors["shift"],
+            tensors["scale"],
+        )
+        return cls(mlp, arrays["features"], settings["r_max"], settings["combine"])
+
+
+class OwnRewardModel:
+    """A team's own reward model: a callable (m, d) -> (m, A) of predicted rewards."""
+
+    def __init__(self, call: Any, n_actions: int) -> None:
+        self._call, self._n_actions = call, n_actions
+
+    def predict(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) predictions for every action."""
+        out = np.asarray(self._call(contexts), dtype=np.float64)
+        require(
+            out.shape == (len(contexts), self._n_actions) and bool(np.isfinite(out).all()),
+            f"a reward model must return finite values of shape "
+            f"({len(contexts)}, {self._n_actions})",
+            found=f"shape {out.shape}",
+            error=ConfigError,
+        )
+        return out
+
+    def predict_pairs(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        rows = np.arange(len(actions)) if rows is None else rows
+        out = np.empty(len(actions))
+        chunk = max(1, (1 << 22) // self._n_actions)
+        for start in range(0, len(contexts), chunk):
+            mine = np.flatnonzero((rows >= start) & (rows < start + chunk))
+            out[mine] = self.predict(contexts[start : start + chunk])[
+                rows[mine] - start, actions[mine]
+            ]
+        return out
+
+
+def _over_members(values: FloatArray, combine: Combine) -> FloatArray:
+    out: FloatArray = values.mean(axis=0) if combine == "mean" else values.min(axis=0)
+    return out
+
+
+def _tensor(contexts: FloatArray) -> torch.Tensor:
+    return torch.from_numpy(np.array(contexts, dtype=np.float32))
