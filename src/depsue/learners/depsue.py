@@ -1,0 +1,230 @@
+"""DEPSUE (Eq. 9): K deployments, each constrained by the floor and the margin earned so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from depsue import rng
+from depsue.data.logs import LoggedData
+from depsue.errors import require
+from depsue.learners.history import SafelyTrained
+from depsue.learners.safe_opg import SafeOpgSettings, train_safe_opg
+from depsue.progress import Watch, silent
+from depsue.protocols import Environment, Policy
+from depsue.rewards import RewardSettings, fit_rewards
+
+
+@dataclass(frozen=True)
+class Floor:
+    """C, what the value must exceed: a share of V_on(pi0), or an absolute number."""
+
+    ratio: float | None = 0.95
+    """C = ratio V_on(pi0); 1 asks for no loss at all."""
+    absolute: float | None = None
+    """C itself; give ratio=None with it."""
+
+    def __post_init__(self) -> None:
+        require(
+            (self.ratio is None) != (self.absolute is None),
+            "a floor is either a ratio or an absolute number",
+            found=f"ratio {self.ratio}, absolute {self.absolute}",
+            cure="Floor(ratio=0.95), or Floor(ratio=None, absolute=0.2)",
+        )
+        value = self.ratio if self.ratio is not None else self.absolute
+        require(value is not None and value > 0, "a floor must be positive", found=value)
+
+    def of(self, logging_value: float) -> float:
+        """C, given V_on(pi0)."""
+        return self.absolute if self.ratio is None else self.ratio * logging_value  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class DepsueSettings:
+    """How DEPSUE runs; the defaults are the paper's."""
+
+    deployments: int = 2
+    """K."""
+    floor: Floor = Floor()
+    """C."""
+    learner: SafeOpgSettings = field(default_factory=SafeOpgSettings)
+    """Safe OPG's settings, the same in every round."""
+    rewards: RewardSettings = field(default_factory=RewardSettings)
+    """How q-hat is fitted, in each round on that round's S1."""
+    clip: float | None = None
+    """Count V_on(pi_k) as at most clip V_on(pi0) in the margin; the paper's Wiki10 uses 1.05."""
+    when_failed: Literal["logging policy", "deploy anyway"] = "logging policy"
+    """What is deployed when the bound stays below the need; the paper deploys anyway."""
+
+    def __post_init__(self) -> None:
+        require(self.deployments >= 1, "K must be at least 1", found=self.deployments)
+        require(self.clip is None or self.clip > 0, "clip must be positive", found=self.clip)
+        require(
+            self.when_failed in ("logging policy", "deploy anyway"),
+            "when_failed must be 'logging policy' or 'deploy anyway'",
+            found=self.when_failed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Deployment:
+    """The k-th deployment: what was needed, what was promised, what came of it.
+
+    Args:
+        k: 1 .. K.
+        trained: the policy that was learned, its bound V_-(pi_k; D_{k-1}^(S2)), and the need
+            C - margin that the bound had to exceed.
+        deployed: what was served: that policy, or pi0 where the bound failed.
+        floor: C.
+        margin: sum over earlier deployments of V_on (clipped) - C.
+        novelty: N of what was served, over the contexts of its own logs.
+        value: V_on(pi_k; D_k), the mean reward while it was served.
+        rows: m_k, decisions served.
+    """
+
+    k: int
+    trained: SafelyTrained
+    deployed: Policy
+    floor: float
+    margin: float
+    novelty: float
+    value: float
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class DepsueResult:
+    """All deployments of a run.
+
+    Args:
+        logging_value: V_on(pi0), which they are held against.
+        deployments: those that were served.
+        interrupted: what was being learned when the user interrupted, or None.
+    """
+
+    logging_value: float
+    deployments: tuple[Deployment, ...]
+    interrupted: SafelyTrained | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """What the last deployment served."""
+        return self.deployments[-1].deployed
+
+    def rows(self) -> list[dict[str, float | int | bool]]:
+        """One dict a deployment: k, value, bound, need, floor, margin, novelty, passed, rows."""
+        names = ("k", "value", "floor", "margin", "novelty", "rows")
+        return [
+            {
+                **{name: getattr(d, name) for name in names},
+                "need": d.trained.need,
+                "bound": d.trained.bound.value,
+                "passed": d.trained.passed,
+            }
+            for d in self.deployments
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'k':>2} {'margin':>8} {'need':>7} {'bound':>7} {'verdict':>8} "
+            f"{'novelty':>8} {'value':>7} {'floor':>7}"
+        ]
+        for d in self.deployments:
+            verdict = "passed" if d.trained.passed else "failed"
+            lines.append(
+                f"{d.k:>2} {d.margin:>8.4f} {d.trained.need:>7.4f} {d.trained.bound.value:>7.4f} "
+                f"{verdict:>8} {d.novelty:>8.3f} {d.value:>7.4f} {d.floor:>7.4f}"
+            )
+        return "\n".join(lines)
+
+
+def run_depsue(
+    environment: Environment,
+    n: int,
+    settings: DepsueSettings | None = None,
+    *,
+    seed: int,
+    logs: LoggedData | None = None,
+    watch: Watch = silent,
+) -> DepsueResult:
+    """Learn and deploy pi_1 .. pi_K, spending the margin that earlier deployments earned.
+
+    Eq. 9: pi_k maximises F_k(pi; D_{k-1}^(S1)) subject to::
+
+        V_-(pi_1; D_0^(S2)) > C                                              (k = 1)
+        V_-(pi_k; D_{k-1}^(S2)) + sum_{k' < k} V_on(pi_k'; D_k') > k C       (k >= 2)
+
+    that is, to V_- > need with need = k C - sum V_on = C - margin. Every D_k has n / K rows.
+
+    Args:
+        environment: where policies are deployed.
+        n: rows in all, |D|; each deployment observes n // K.
+        settings: how.
+        seed: of weights, minibatches and splits.
+        logs: D_0, if it is there already; else pi0 is deployed for it.
+        watch: shows progress.
+    """
+    settings = settings or DepsueSettings()
+    m = n // settings.deployments
+    require(m >= 1, "there must be a row for each deployment", found=f"{n} rows")
+    pi0 = environment.logging_policy
+    logs = environment.deploy(pi0, m, round=0) if logs is None else logs
+    logging_value = logs.mean_reward()
+    floor = settings.floor.of(logging_value)
+    cap = np.inf if settings.clip is None else settings.clip * logging_value
+    deployments: list[Deployment] = []
+    for k in range(1, settings.deployments + 1):
+        margin = sum(min(d.value, cap) - floor for d in deployments)
+        need = floor - margin  # = k C - sum of V_on
+        own_seed = rng.derive(seed, "deployment", k)
+        s1, s2 = logs.split((0.5, 0.5), salt=f"depsue {own_seed}")
+        trained = train_safe_opg(
+            s1,
+            s2,
+            fit_rewards(s1, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)),
+            need,
+            settings.learner,
+            seed=own_seed,
+            name=_task(k, settings),
+            watch=watch,
+        )
+        if trained.interrupted:  # nothing half-trained is served
+            return DepsueResult(logging_value, tuple(deployments), interrupted=trained)
+        as_learned = trained.passed or settings.when_failed == "deploy anyway"
+        serve = trained.policy if as_learned else pi0
+        logs = environment.deploy(serve, m, round=k)
+        deployments.append(
+            Deployment(
+                k=k,
+                trained=trained,
+                deployed=serve,
+                floor=floor,
+                margin=margin,
+                novelty=novelty_on(serve, logs),
+                value=logs.mean_reward(),
+                rows=len(logs),
+            )
+        )
+    return DepsueResult(logging_value, tuple(deployments))
+
+
+def novelty_on(policy: Policy, logs: LoggedData) -> float:
+    """N(pi) over the contexts of the logs, each counted as often as it was logged."""
+    novel, counts = logs.catalogue.novel, logs.context_counts
+    total = sum(
+        float(counts[piece] @ pi[:, novel].sum(axis=1))
+        for piece, pi in policy.distributions(logs.contexts)
+    )
+    return total / len(logs)
+
+
+def _task(k: int, settings: DepsueSettings) -> str:
+    return f"DEPSUE {k}/{settings.deployments}"
+
+
+def _prefixed(watch: Watch, k: int, settings: DepsueSettings) -> Watch:
+    return lambda task, done, total, words: watch(
+        f"{_task(k, settings)} {task}", done, total, words
+    )

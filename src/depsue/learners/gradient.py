@@ -1,0 +1,133 @@
+"""The policy gradient step that OPG and Safe OPG share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from depsue import rng
+from depsue.data.checks import FloatArray, IntArray
+from depsue.data.logs import LoggedData
+from depsue.errors import require
+from depsue.learners.objective import Objective, ValueWithEntropy
+from depsue.policies.network import NetworkPolicy
+from depsue.protocols import RewardModel
+
+LARGEST_TABLE = 1 << 26
+"""Predictions (contexts times actions) that are computed once and kept; beyond it, per step."""
+
+
+@dataclass(frozen=True)
+class OpgSettings:
+    """How a policy network is trained; the defaults are the paper's for naive OPG."""
+
+    steps: int = 10_000
+    """S: gradient steps."""
+    rate: float = 0.1
+    """eta_psi: step size of the policy."""
+    batch: int = 256
+    """Rows per step."""
+    objective: Objective = ValueWithEntropy()
+    """F: what is maximised."""
+    hidden: tuple[int, ...] = (100,)
+    """Widths of the hidden layers."""
+    standardise: bool = True
+    """Standardise contexts to the training contexts' mean and deviation (the paper does not)."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            require(
+                getattr(self, name) >= 1, f"{name} must be at least 1", found=getattr(self, name)
+            )
+        require(self.rate > 0, "rate must be positive", found=self.rate)
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """Means over one minibatch, before the step: the objective F, R(pi) and the novelty."""
+
+    objective: float
+    regulariser: float
+    novelty: float
+
+
+class PolicyGradient:
+    """Stochastic gradient ascent on F + lambda R over minibatches of logged rows.
+
+    The gradient by the logits is exact (a sum over all actions, not a sample), and is scaled by
+    1 / max pi over the minibatch, as in the paper's appendix.
+
+    Args:
+        policy: the network, changed in place.
+        logs: the rows: D (OPG) or D^(S1) (Safe OPG).
+        model: q-hat.
+        settings: how to train.
+        seed: of the minibatches.
+    """
+
+    def __init__(
+        self,
+        policy: NetworkPolicy,
+        logs: LoggedData,
+        model: RewardModel,
+        settings: OpgSettings,
+        *,
+        seed: int,
+    ) -> None:
+        self.policy, self.settings = policy, settings
+        self._draw = rng.generator(seed, "minibatches")
+        self._inputs = policy.inputs(logs.contexts)
+        self._context, self._action = logs.context, logs.action
+        self._reward = torch.from_numpy(np.array(logs.reward, dtype=np.float32))
+        self._q = _Predictions(model, logs.contexts, policy.n_actions)
+        self._novel = torch.from_numpy(logs.catalogue.novel.astype(np.float32))
+
+    def draw_rows(self) -> IntArray:
+        """(m,) rows of the next minibatch, drawn with replacement."""
+        return self._draw.integers(0, len(self._context), self.settings.batch)
+
+    def step(self, rows: IntArray, lambda_: float) -> StepFacts:
+        """One step on F + lambda R over the given rows (Eq. 7).
+
+        R(pi) = mean of r_i log pi(a_i | x_i): imitate pi0 where the action was rewarded.
+        """
+        context = self._context[rows]
+        places = torch.arange(len(rows))
+        action = torch.from_numpy(self._action[rows].astype(np.int64))
+        reward = self._reward[torch.from_numpy(rows)]
+        outputs = self.policy.hidden(self._inputs[torch.from_numpy(context.astype(np.int64))])
+        log_pi = torch.log_softmax(self.policy.logits(outputs[-1]), dim=1)
+        pi = log_pi.exp()
+        values, gradient = self.settings.objective(log_pi, pi, self._q.of(context))
+        facts = StepFacts(
+            objective=float(values.mean()),
+            regulariser=float((reward * log_pi[places, action]).mean()),
+            novelty=float((pi @ self._novel).mean()),
+        )
+        if lambda_:
+            gradient[places, action] += lambda_ * reward
+        # from the derivative by log pi to the one by the logits
+        gradient.addcmul_(pi, gradient.sum(dim=1, keepdim=True), value=-1)
+        rate = self.settings.rate / (len(rows) * float(pi.max()))
+        self.policy.ascend(outputs, gradient, rate)
+        return facts
+
+
+class _Predictions:
+    """q-hat at the distinct contexts of the logs: a table where it fits, else per minibatch."""
+
+    def __init__(self, model: RewardModel, contexts: FloatArray, n_actions: int) -> None:
+        self._model, self._contexts = model, contexts
+        self._table: torch.Tensor | None = None
+        if len(contexts) * n_actions <= LARGEST_TABLE:
+            self._table = torch.from_numpy(np.array(model.predict(contexts), dtype=np.float32))
+
+    def of(self, context: IntArray) -> torch.Tensor:
+        """(m, A) predictions at the given distinct contexts."""
+        if self._table is not None:
+            return self._table[torch.from_numpy(context.astype(np.int64))]
+        distinct, back = np.unique(context, return_inverse=True)
+        some = np.asarray(self._model.predict(self._contexts[distinct]), dtype=np.float32)
+        return torch.from_numpy(some[back])

@@ -1,0 +1,105 @@
+"""Algorithm 1: Safe Off-Policy Policy Gradient (Safe OPG)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from depsue.bounds import Hcope
+from depsue.data.logs import LoggedData
+from depsue.errors import require, require_level
+from depsue.learners.gradient import OpgSettings, PolicyGradient
+from depsue.learners.history import History, SafelyTrained
+from depsue.learners.opg import initial_policy
+from depsue.learners.safety import BoundOnLogs
+from depsue.progress import Watch, silent
+from depsue.protocols import Bound, RewardModel
+
+
+@dataclass(frozen=True)
+class SafeOpgSettings(OpgSettings):
+    """How Safe OPG trains; the defaults are the paper's."""
+
+    rate: float = 0.001
+    """eta_psi: step size of the policy."""
+    rate_lambda: float = 0.01
+    """eta_lambda: step size of lambda."""
+    delta: float = 0.05
+    """Level of the bound."""
+    bound: Bound = Hcope()
+    """The bound on S2; the paper's is HCOPE's (Eq. 4)."""
+    keep: Literal["last", "last passing"] = "last"
+    """Which policy is returned: the last one, as in the paper, or the last whose bound passed."""
+    bound_every: int = 1
+    """Recompute the bound every so many steps; lambda moves at every step by the latest one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_level(self.delta)
+        require(self.bound_every >= 1, "bound_every must be at least 1", found=self.bound_every)
+        require(
+            self.keep in ("last", "last passing"),
+            "keep must be 'last' or 'last passing'",
+            found=self.keep,
+        )
+        require(self.rate_lambda > 0, "rate_lambda must be positive", found=self.rate_lambda)
+
+
+def train_safe_opg(
+    s1: LoggedData,
+    s2: LoggedData,
+    model: RewardModel,
+    need: float,
+    settings: SafeOpgSettings | None = None,
+    *,
+    seed: int,
+    name: str = "Safe OPG",
+    watch: Watch = silent,
+) -> SafelyTrained:
+    """Maximise F(pi; S1) subject to bound(pi; S2) > need (Eq. 5), by Algorithm 1.
+
+    Each step moves the policy along the gradient of F + lambda R on a minibatch of S1 (Eq. 6
+    and 7), then lambda by how far the bound on S2 is from what is needed (Eq. 8).
+
+    The policy comes to depend on S2 through lambda, so the bound it ends with is the paper's
+    certificate, not a strict one.
+
+    Args:
+        s1: the rows that the gradient is estimated on.
+        s2: the rows that the bound is computed on.
+        model: q-hat.
+        need: what the bound must exceed: the floor C, less the margin that was earned.
+        settings: how to train; the defaults are the paper's.
+        seed: of weights and minibatches.
+        name: shown with the progress.
+        watch: shows progress, with the bound against the need.
+    """
+    settings = settings or SafeOpgSettings()
+    policy = initial_policy(s1, settings, seed)
+    gradient = PolicyGradient(policy, s1, model, settings, seed=seed)
+    bound_on_s2 = BoundOnLogs(s2, settings.bound, settings.delta)
+    history, interrupted = History(need=need), False
+    lambda_, bound, passing = 0.0, 0.0, policy
+    try:
+        for step in range(1, settings.steps + 1):
+            facts = gradient.step(gradient.draw_rows(), lambda_)  # Eq. 7
+            if (step - 1) % settings.bound_every == 0:
+                bound = bound_on_s2(policy).value
+                if settings.keep == "last passing" and bound > need:
+                    passing = policy.copy()
+            lambda_ = max(lambda_ - settings.rate_lambda * (bound - need), 0.0)  # Eq. 8
+            history.add(facts, lambda_=lambda_, bound=bound)
+            if step % 20 == 0 or step == settings.steps:
+                sign = ">" if bound > need else "<"
+                watch(
+                    name,
+                    step,
+                    settings.steps,
+                    f"bound {bound:.4f} {sign} {need:.4f}, novelty {facts.novelty:.3f}",
+                )
+    except KeyboardInterrupt:
+        interrupted = True
+    last = bound_on_s2(policy)
+    if passing is not policy and last.value <= need:
+        policy, last = passing, bound_on_s2(passing)
+    return SafelyTrained(policy, history, interrupted, last, need)

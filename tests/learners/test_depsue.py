@@ -1,0 +1,172 @@
+"""Eq. 9 on a recorded environment (exact), and in a world (behaviour)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.learners.conftest import Setting
+
+from depsue.data import LoggedData
+from depsue.errors import ConfigError
+from depsue.experiments.world import World
+from depsue.learners import DepsueResult, DepsueSettings, Floor, SafeOpgSettings, run_depsue
+from depsue.learners.depsue import novelty_on
+from depsue.protocols import Policy
+from depsue.rewards import RewardSettings
+
+LEARNER = SafeOpgSettings(steps=800, rate=0.03, rate_lambda=0.05, bound_every=4)
+SETTINGS = DepsueSettings(
+    deployments=3,
+    floor=Floor(0.9),
+    learner=LEARNER,
+    rewards=RewardSettings(members=2, max_epochs=3),
+)
+
+
+class Recorded:
+    """A world that remembers what was deployed."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.catalogue = world, world.catalogue
+        self.logging_policy = world.logging_policy
+        self.calls: list[tuple[Policy, int, int]] = []
+        self.means: list[float] = []
+
+    def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
+        self.calls.append((policy, n, round))
+        logs = self.world.deploy(policy, n, round=round)
+        self.means.append(logs.mean_reward())
+        return logs
+
+
+Run = tuple[Recorded, DepsueResult]
+
+
+@pytest.fixture(scope="module")
+def run(setting: Setting) -> Run:
+    environment = Recorded(setting.world)
+    return environment, run_depsue(environment, 18_000, SETTINGS, seed=1)
+
+
+def test_each_round_has_its_share_of_rows(run: Run) -> None:
+    environment, result = run
+    assert [(n, k) for _, n, k in environment.calls] == [(6000, k) for k in range(4)]
+    assert environment.calls[0][0] is environment.logging_policy
+    assert [d.rows for d in result.deployments] == [6000] * 3
+
+
+def test_need_and_margin_are_eq_9(run: Run) -> None:
+    environment, result = run
+    floor = 0.9 * environment.means[0]
+    for d in result.deployments:
+        earned = environment.means[1 : d.k]
+        assert d.floor == pytest.approx(floor)
+        assert d.trained.need == pytest.approx(d.k * floor - sum(earned))
+        assert d.margin == pytest.approx(sum(earned) - (d.k - 1) * floor)
+        assert d.value == environment.means[d.k]
+        assert d.trained.passed == (d.trained.bound.value > d.trained.need)
+        assert d.trained.history.need == d.trained.need
+
+
+def test_margin_buys_novelty_and_the_average_stays_safe(run: Run, setting: Setting) -> None:
+    _, result = run
+    assert all(d.trained.passed for d in result.deployments)
+    novelty = [setting.world.novelty(d.deployed) for d in result.deployments]
+    assert max(novelty[1:]) > novelty[0]
+    values = np.cumsum([setting.world.value(d.deployed) for d in result.deployments])
+    assert (values >= np.arange(1, 4) * result.deployments[0].floor).all()
+
+
+def test_the_result_has_a_row_per_deployment(run: Run) -> None:
+    _, result = run
+    rows = result.rows()
+    assert [row["k"] for row in rows] == [1, 2, 3]
+    assert set(rows[0]) == {
+        "k",
+        "value",
+        "bound",
+        "need",
+        "floor",
+        "margin",
+        "novelty",
+        "passed",
+        "rows",
+    }
+    assert str(result).count("passed") == 3
+    assert result.policy is result.deployments[-1].deployed
+
+
+def test_a_failed_bound_serves_the_logging_policy(setting: Setting) -> None:
+    impossible = replace(
+        SETTINGS,
+        deployments=2,
+        floor=Floor(ratio=None, absolute=0.9),
+        learner=replace(LEARNER, steps=20),
+    )
+    careful = run_depsue(setting.world, 6000, impossible, seed=1)
+    assert not any(d.trained.passed for d in careful.deployments)
+    assert all(d.deployed is setting.world.logging_policy for d in careful.deployments)
+    assert all(d.novelty == 0 for d in careful.deployments)
+    bold = run_depsue(setting.world, 6000, replace(impossible, when_failed="deploy anyway"), seed=1)
+    assert all(d.deployed is d.trained.policy for d in bold.deployments)
+
+
+def test_the_clip_limits_the_margin(setting: Setting) -> None:
+    short = replace(SETTINGS, deployments=2, learner=replace(LEARNER, steps=200))
+    plain = run_depsue(setting.world, 12_000, short, seed=1)
+    clipped = run_depsue(setting.world, 12_000, replace(short, clip=0.95), seed=1)
+    first = plain.deployments[0]
+    assert plain.deployments[1].margin == pytest.approx(first.value - first.floor)
+    cap = 0.95 * clipped.logging_value
+    assert first.value > cap
+    assert clipped.deployments[1].margin == pytest.approx(cap - first.floor)
+
+
+def test_logs_that_are_there_already_are_used(setting: Setting) -> None:
+    environment = Recorded(setting.world)
+    one = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=20))
+    result = run_depsue(environment, 6000, one, seed=1, logs=setting.logs)
+    assert [round for _, _, round in environment.calls] == [1]
+    assert result.logging_value == setting.logs.mean_reward()
+
+
+def test_an_interrupt_deploys_nothing_half_trained(setting: Setting) -> None:
+    def stop(task: str, done: int, total: int, words: str) -> None:
+        if task == "DEPSUE 2/3":
+            raise KeyboardInterrupt
+
+    environment = Recorded(setting.world)
+    result = run_depsue(environment, 9000, SETTINGS, seed=1, watch=stop)
+    assert len(result.deployments) == 1 and len(environment.calls) == 2
+    assert result.interrupted is not None and result.interrupted.interrupted
+
+
+def test_novelty_on_logs_counts_contexts_as_often_as_logged(setting: Setting) -> None:
+    logs = setting.logs
+    policy = setting.world.logging_policy
+    assert novelty_on(policy, logs) == 0
+    from depsue.policies import Uniform
+
+    assert novelty_on(Uniform(np.ones(30, dtype=bool)), logs) == pytest.approx(6 / 30)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Floor(), None),
+        (lambda: Floor(1.0), None),
+        (lambda: Floor(0.95, 0.2), "either a ratio or an absolute"),
+        (lambda: Floor(None), "either a ratio or an absolute"),
+        (lambda: Floor(-0.5), "must be positive"),
+        (lambda: DepsueSettings(deployments=0), "K must be at least 1"),
+        (lambda: DepsueSettings(clip=0.0), "clip must be positive"),
+        (lambda: DepsueSettings(when_failed="hope"), "when_failed must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_settings_are_checked(make: Callable[[], object], message: str | None) -> None:
+    if message is None:
+        make()
+        return
+    with pytest.raises(ConfigError, match=message):
+        make()
