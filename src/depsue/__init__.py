@@ -1,3 +1,135 @@
-"""Safe exploration of new items, from logged data, in a few deployments."""
+"""Safe exploration of new items, from logged data, in a few deployments.
 
-__version__ = "0.1.0"
+The names below load their module (and torch, where it is needed) when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from depsue._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from depsue.bounds import Betting, Hcope, Smoothing
+    from depsue.data import ActionCatalogue, LoggedData
+    from depsue.errors import DepsueError
+    from depsue.estimators import (
+        IPS,
+        MIPS,
+        SNIPS,
+        ClippedIPS,
+        DirectMethod,
+        DoublyRobust,
+        SwitchDR,
+    )
+    from depsue.experiments.world import SyntheticSettings, World, synthetic_world
+    from depsue.learners import (
+        DepsueSettings,
+        Floor,
+        OpgSettings,
+        SafeOpgSettings,
+        run_depsue,
+        train_opg,
+        train_safe_opg,
+    )
+    from depsue.policies import (
+        EpsilonGreedy,
+        Mixture,
+        OwnPolicy,
+        ScoreTable,
+        SoftmaxOfScores,
+        Uniform,
+        load,
+        naive_safe_exploration,
+        save,
+    )
+    from depsue.policies.network import NetworkPolicy
+    from depsue.rewards import CQL, OwnRewardModel, RewardSettings, fit_rewards
+
+_HOMES = {
+    "depsue.bounds": ["Betting", "Hcope", "Smoothing"],
+    "depsue.data": ["ActionCatalogue", "LoggedData"],
+    "depsue.errors": ["DepsueError"],
+    "depsue.estimators": [
+        "ClippedIPS",
+        "DirectMethod",
+        "DoublyRobust",
+        "IPS",
+        "MIPS",
+        "SNIPS",
+        "SwitchDR",
+    ],
+    "depsue.experiments.world": ["SyntheticSettings", "World", "synthetic_world"],
+    "depsue.learners": [
+        "DepsueSettings",
+        "Floor",
+        "OpgSettings",
+        "SafeOpgSettings",
+        "run_depsue",
+        "train_opg",
+        "train_safe_opg",
+    ],
+    "depsue.policies": [
+        "EpsilonGreedy",
+        "Mixture",
+        "OwnPolicy",
+        "ScoreTable",
+        "SoftmaxOfScores",
+        "Uniform",
+        "load",
+        "naive_safe_exploration",
+        "save",
+    ],
+    "depsue.policies.network": ["NetworkPolicy"],
+    "depsue.rewards": ["CQL", "OwnRewardModel", "RewardSettings", "fit_rewards"],
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ActionCatalogue",
+    "Betting",
+    "CQL",
+    "ClippedIPS",
+    "DepsueError",
+    "DepsueSettings",
+    "DirectMethod",
+    "DoublyRobust",
+    "EpsilonGreedy",
+    "Floor",
+    "Hcope",
+    "IPS",
+    "LoggedData",
+    "MIPS",
+    "Mixture",
+    "NetworkPolicy",
+    "OpgSettings",
+    "OwnPolicy",
+    "OwnRewardModel",
+    "RewardSettings",
+    "SNIPS",
+    "SafeOpgSettings",
+    "ScoreTable",
+    "Smoothing",
+    "SoftmaxOfScores",
+    "SwitchDR",
+    "SyntheticSettings",
+    "Uniform",
+    "World",
+    "fit_rewards",
+    "load",
+    "naive_safe_exploration",
+    "run_depsue",
+    "save",
+    "synthetic_world",
+    "train_opg",
+    "train_safe_opg",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'depsue' has no attribute '{name}'")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

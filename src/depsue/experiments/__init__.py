@@ -1,1 +1,1 @@
-"""experiments"""
+"""Experiments: simulated worlds and the demo."""

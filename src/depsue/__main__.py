@@ -1,0 +1,5 @@
+"""`python -m depsue` is `depsue`."""
+
+from depsue.cli.main import main
+
+main()

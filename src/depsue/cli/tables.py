@@ -1,0 +1,31 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from depsue.experiments.demo import DemoResult
+from depsue.experiments.demo_report import HEADINGS, row_cells
+
+
+def demo_table(result: DemoResult) -> Table:
+    """The demo's table: what each method believes and promises beside the truth."""
+    table = Table(
+        title=f"All values relative to pi0's. Floor {result.settings.floor:g}.",
+        caption="believed: the method's own estimate; bound: from logs, before deploying; need: "
+        "floor less margin; safe: true average over deployments >= floor",
+    )
+    for place, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="left" if place == 0 else "right")
+    for row in result.rows:
+        table.add_row(*row_cells(row), style="" if row.safe else "red")
+    return table
+
+
+def show(table: Table) -> None:
+    """Print a table, as wide as it needs where output is not a terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=110)
+    console.print(table)

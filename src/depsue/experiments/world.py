@@ -1,0 +1,172 @@
+"""Simulated worlds: users, actions and mean rewards q that are known, so truth can be shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from depsue import rng
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.checks import FloatArray
+from depsue.data.logs import LoggedData
+from depsue.errors import require
+from depsue.policies import BasePolicy, ScoreTable, SoftmaxOfScores
+from depsue.protocols import Policy
+
+
+class World:
+    """An `Environment` with known truth: u users, A actions, Bernoulli rewards with mean q.
+
+    The logging policy is the paper's: softmax of beta logit q over the supported actions.
+
+    Args:
+        contexts: (u, d) distinct contexts, one per user.
+        q: (u, A) mean rewards in [0, 1].
+        catalogue: the actions and which are novel.
+        beta: inverse temperature of the logging policy.
+        seed: of what users do.
+        decay: share of every mean reward that is lost from one round to the next.
+        with_units: log the user as the unit of a row.
+    """
+
+    def __init__(
+        self,
+        contexts: FloatArray,
+        q: FloatArray,
+        catalogue: ActionCatalogue,
+        *,
+        beta: float,
+        seed: int,
+        decay: float = 0.0,
+        with_units: bool = False,
+    ) -> None:
+        require(
+            q.shape == (len(contexts), len(catalogue)) and bool(((q >= 0) & (q <= 1)).all()),
+            "q must have one mean reward in [0, 1] per user and action",
+            found=f"shape {q.shape}",
+        )
+        self.contexts, self.q, self._catalogue = contexts, q, catalogue
+        self._seed, self._decay, self._with_units = seed, decay, with_units
+        mean = np.clip(q, 1e-6, 1 - 1e-6)
+        scores = ScoreTable(contexts, np.log(mean) - np.log1p(-mean))
+        self._logging_policy = SoftmaxOfScores(scores, beta, ~catalogue.novel)
+
+    @property
+    def catalogue(self) -> ActionCatalogue:
+        """The actions."""
+        return self._catalogue
+
+    @property
+    def logging_policy(self) -> BasePolicy:
+        """pi0."""
+        return self._logging_policy
+
+    def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
+        """n decisions for users drawn uniformly, as the logs of that round."""
+        draw = rng.generator(self._seed, "deploy", round)
+        users = draw.integers(0, len(self.contexts), n)
+        actions, propensities = policy.sample(self.contexts, draw, users)
+        mean = self.q[users, actions] * self._level(round)
+        return LoggedData.from_arrays(
+            contexts=self.contexts,
+            context_rows=users,
+            actions=self._catalogue.ids[actions],
+            rewards=draw.random(n) < mean,
+            propensities=propensities,
+            catalogue=self._catalogue,
+            r_max=1.0,
+            units=users if self._with_units else None,
+            rounds=np.full(n, round),
+        )
+
+    def value(self, policy: Policy, *, round: int = 0) -> float:
+        """V(pi) in that round, exactly."""
+        total = 0.0
+        for piece, pi in policy.distributions(self.contexts):
+            total += float((pi * self.q[piece]).sum())
+        return total * self._level(round) / len(self.contexts)
+
+    def novelty(self, policy: Policy) -> float:
+        """N(pi), exactly."""
+        novel = self._catalogue.novel
+        total = sum(float(pi[:, novel].sum()) for _, pi in policy.distributions(self.contexts))
+        return total / len(self.contexts)
+
+    def best_value(self) -> float:
+        """V(pi*): every user gets the best of all actions."""
+        return float(self.q.max(axis=1).mean())
+
+    def _level(self, round: int) -> float:
+        return float((1 - self._decay) ** round)
+
+
+@dataclass(frozen=True)
+class SyntheticSettings:
+    """A world shaped like the paper's, small enough for a laptop; nasty on demand."""
+
+    users: int = 1000
+    supported: int = 160
+    novel: int = 40
+    d: int = 10
+    """Features of a user, and of an action."""
+    beta: float = 1.0
+    """Inverse temperature of the logging policy: below 0 poor, large near-optimal."""
+    reward_rate: float = 0.2
+    """Mean reward of a uniform policy, about; 0.001 makes rewards rare."""
+    spread: float = 0.8
+    """Standard deviation of logit q over the actions of a user, about."""
+    novel_quality: float = 1.0
+    """Novel actions earn this share of what their features promise; 0 makes them worthless."""
+    decay: float = 0.0
+    """Share of every mean reward that is lost from one round to the next."""
+    with_units: bool = False
+    """Log the user as the unit of a row."""
+
+    def __post_init__(self) -> None:
+        for name in ("users", "supported", "novel", "d"):
+            require(
+                getattr(self, name) >= 1, f"{name} must be at least 1", found=getattr(self, name)
+            )
+        require(0 < self.reward_rate < 1, "reward_rate must lie in (0, 1)", found=self.reward_rate)
+        require(
+            0 <= self.novel_quality <= 1,
+            "novel_quality must lie in [0, 1]",
+            found=self.novel_quality,
+        )
+        require(0 <= self.decay < 1, "decay must lie in [0, 1)", found=self.decay)
+
+
+def synthetic_world(settings: SyntheticSettings | None = None, *, seed: int) -> World:
+    """A world whose logit q is bilinear in user and action features, plus a popularity.
+
+    Features of supported and novel actions come from one distribution, so what is learned of
+    the supported ones says something about the novel ones.
+    """
+    s = settings or SyntheticSettings()
+    draw = rng.generator(seed, "world")
+    users = draw.normal(size=(s.users, s.d)).astype(np.float32)
+    n_actions = s.supported + s.novel
+    features = draw.normal(size=(n_actions, s.d)).astype(np.float32)
+    taste = draw.normal(size=(s.d, s.d)) / s.d
+    popularity = draw.normal(size=s.d) / s.d**0.5
+    logit = s.spread * (0.8 * users @ taste @ features.T + 0.6 * features @ popularity)
+    q = 1 / (1 + np.exp(-(logit + _offset(logit, s.reward_rate))))
+    novel = np.arange(n_actions) >= s.supported
+    q[:, novel] *= s.novel_quality
+    catalogue = ActionCatalogue(np.arange(n_actions), novel, features)
+    return World(
+        users, q, catalogue, beta=s.beta, seed=seed, decay=s.decay, with_units=s.with_units
+    )
+
+
+def _offset(logit: FloatArray, rate: float) -> float:
+    """The number to add to all logits so that the mean reward is `rate`, by bisection."""
+    low, high = -40.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float((1 / (1 + np.exp(-(logit + middle)))).mean()) < rate:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,87 @@
+"""The demo as a user runs it, in small."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from depsue import __version__
+from depsue.cli.main import app
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    out = tmp_path_factory.mktemp("demo") / "report"
+    arguments = ["demo", "--out", str(out), "--rows", "6000", "--steps", "60", "--quiet"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.output, out
+
+
+def test_the_table_has_every_method_and_truth_beside_estimate(run: tuple[str, Path]) -> None:
+    output, _ = run
+    for method in ("logging policy pi0", "Naive Safe Exploration", "OPG (naive)", "Safe OPG"):
+        assert method in output
+    assert all(f"DEPSUE {k} of 3" in output for k in (1, 2, 3))
+    for heading in ("believed", "bound", "need", "true value", "novelty", "safe"):
+        assert heading in output
+    assert "report.html" in output
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(run: tuple[str, Path]) -> None:
+    _, out = run
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "<script" not in page and "<link" not in page
+    loads = re.findall(r'(?:src|href)="(?!#|data:)([^"]*)"', page)
+    assert loads == []
+    assert (out / "overview.png").stat().st_size > 5000
+
+
+def test_the_json_is_the_table(run: tuple[str, Path]) -> None:
+    output, out = run
+    whole = json.loads((out / "demo.json").read_text())
+    assert [m["method"] for m in whole["methods"]][0] == "logging policy pi0"
+    for method in whole["methods"]:
+        assert f"{method['value']:.3f}" in output
+        assert method["safe"] == (method["average"] >= whole["floor"] - 1e-12)
+    cautious = whole["methods"][1]
+    assert cautious["novelty"] == pytest.approx(0.05)
+    assert cautious["value"] >= 0.95
+
+
+def test_help_names_the_command_and_its_options() -> None:
+    output = CliRunner().invoke(app, ["demo", "--help"], env={"COLUMNS": "120"}).output
+    for option in ("--out", "--seed", "--rows", "--steps", "--quiet"):
+        assert option in output
+
+
+def test_version_and_bad_options() -> None:
+    assert __version__ in CliRunner().invoke(app, ["--version"]).output
+    bad = CliRunner().invoke(app, ["demo", "--rows", "7"])
+    assert bad.exit_code == 2 and "greater than or equal to 3000" in bad.output
+
+
+def test_an_error_is_one_message_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = [
+        sys.executable,
+        "-m",
+        "depsue",
+        "demo",
+        "--out",
+        str(tmp_path / "file"),
+        "--rows",
+        "3000",
+        "--steps",
+        "1",
+        "--quiet",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "depsue: the folder for the report must be writable" in done.stderr
