@@ -1,0 +1,40 @@
+# Two commands set everything up: `make demo` and `make test`. Both need Python 3.11+ only.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKERS ?= 2
+# The CPU build of torch is enough: name an index that carries it to spare the CUDA packages.
+TORCH_INDEX ?=
+
+.PHONY: demo test lint soak bench clean
+
+demo: $(VENV)/.installed  ## the three methods side by side, a table and an HTML report
+	$(BIN)/depsue demo
+
+test: lint  ## lint, types, import layers and all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+soak: $(VENV)/.installed  ## larger doses of the statistical tests, at other seeds
+	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data
+
+bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds against their peers
+	$(BIN)/python benchmarks/safe_opg.py
+	$(BIN)/python benchmarks/bounds.py
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "depsue needs Python 3.11 or newer, this is %s: make PYTHON=python3.11" % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) demo-report .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,17 @@
+"""Shared by all tests: what may be skipped, and when nothing may."""
+
+import os
+
+import pytest
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With DEPSUE_NO_SKIPS set (as in CI), a skipped test fails the run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not os.environ.get("DEPSUE_NO_SKIPS"):
+        return
+    skipped = reporter.stats.get("skipped", [])
+    if skipped:
+        names = ", ".join(report.nodeid for report in skipped)
+        reporter.write_line(f"skipped, which DEPSUE_NO_SKIPS forbids: {names}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
