@@ -149,7 +149,7 @@ class Ours:
     def update(self, rows: IntArray) -> float:
         """Lines 4 and 5 of Algorithm 1."""
         self.gradient.step(rows, self.lambda_)
-        bound = self.bound_on_s2(self.policy).value
+        bound = self.bound_on_s2.value(self.policy)
         self.lambda_ = max(self.lambda_ - SETTINGS.rate_lambda * (bound - self.need), 0.0)
         return bound
 

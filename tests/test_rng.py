@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from depsue.errors import ConfigError
-from depsue.rng import derive, generator, torch_generator
+from depsue.rng import derive, generator, one_thread, torch_generator
 
 
 def test_the_same_names_give_the_same_stream() -> None:
@@ -77,3 +77,17 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
 def test_seeds_may_be_of_any_integer_type() -> None:
     seeds: list[Any] = [3, np.int64(3), np.uint8(3)]
     assert len({derive(seed, "a") for seed in seeds}) == 1
+
+
+def test_one_thread_within_the_block_and_as_before_after_it() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError), one_thread():
+            assert torch.get_num_threads() == 1
+            _ = 1 / 0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

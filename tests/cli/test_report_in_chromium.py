@@ -31,8 +31,7 @@ def test_the_report_renders_whole_and_fits_a_phone(tmp_path: Path) -> None:
     page = write_report(run_demo(small, seed=0), tmp_path)
     probe = tmp_path / "probe.html"
     probe.write_text(
-        page.read_text()
-        + "<script>const d = document, e = d.documentElement;"
+        page.read_text() + "<script>const d = document, e = d.documentElement;"
         "d.title = [e.scrollWidth <= e.clientWidth, d.querySelectorAll('tbody tr').length,"
         "[...d.querySelectorAll('figure > svg')].every(s => s.getBoundingClientRect().width > 200)"
         "].join('|');</script>"

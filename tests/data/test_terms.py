@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_tau_is_a_positive_number(tau: Any) -> None:
         ([1.0, math.nan], 0.0, "must be finite. Found: row 1: nan"),
         ([1.0, math.inf], 0.0, "must be finite. Found: row 1: inf"),
         ([1.0, -0.5, -2.0], 0.0, "declared lower limit 0. Found: row 1: -0.5"),
-        ([1.0], -math.inf, "lower limit of the terms must be declared"),
+        ([1.0], math.inf, "lower limit of the terms must be declared"),
         ([1.0], math.nan, "lower limit of the terms must be declared"),
         ([1.0], None, "lower limit of the terms must be declared"),
         ([1.0], "0", "lower limit of the terms must be declared"),
@@ -131,3 +132,20 @@ def test_terms_cannot_be_written_through() -> None:
     for array in (terms.values, terms.unit, terms.weights, terms.rewards):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5  # type: ignore[index]
+
+
+def test_terms_without_a_lower_limit_are_no_conservative_ones() -> None:
+    terms = Terms(np.array([-1e9, 1.0]), -math.inf)
+    assert terms.mean() == (1 - 1e9) / 2
+    with pytest.raises(ConfigError, match="lower limit of conservative terms must be finite"):
+        ConservativeTerms(np.array([1.0]), -math.inf)
+
+
+def test_weighted_terms_are_checked_however_they_are_made() -> None:
+    good = WeightedTerms.of(np.array([1.0, 2.0]), np.array([1.0, 0.5]), r_max=1.0)
+    with pytest.raises(ConfigError, match="rewards must lie in"):
+        replace(good, rewards=np.array([1.0, 3.0]))
+    with pytest.raises(ConfigError, match="finite and not negative"):
+        replace(good, weights=np.array([1.0, -3.0]))
+    with pytest.raises(ConfigError, match="columns of one length"):
+        replace(good, weights=np.array([1.0]))

@@ -8,14 +8,14 @@ import pytest
 
 from depsue.data import ConservativeTerms, Terms
 from depsue.errors import ConfigError, NovelMassWarning
-from depsue.estimators import IPS, DirectMethod, DoublyRobust, SwitchDR, UnboundedTerms
+from depsue.estimators import IPS, DirectMethod, DoublyRobust, SwitchDR
 from depsue.estimators.weights import importance_weights
 from depsue.protocols import Estimator, RewardModel
 from depsue.testing.estimators import EstimatorLaws, SmallWorld, quiet
 
 
 class TestDoublyRobust(EstimatorLaws):
-    terms_type = UnboundedTerms
+    terms_type = Terms
 
     def estimator(self, world: SmallWorld, model: RewardModel) -> Estimator:
         return DoublyRobust(model)

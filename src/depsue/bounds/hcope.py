@@ -51,7 +51,7 @@ def hcope_at(sample: Rewarded, tau: float, *, r_max: float, delta: float) -> Eq4
     z = sample.clipped(tau)
     mean = float(z.sum()) / sample.n
     apart = z - mean
-    variance = (float(apart @ apart) + (sample.n - len(z)) * mean**2) / sample.n
+    variance = (float(np.square(apart).sum()) + (sample.n - len(z)) * mean**2) / sample.n
     value = empirical_bernstein(mean, variance, sample.n, tau * r_max, delta)
     return Eq4(float(value), tau, mean)
 

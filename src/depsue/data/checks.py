@@ -12,8 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from depsue.data.keys import mix64 as mix64
-from depsue.data.keys import row_keys as row_keys
 from depsue.errors import DataError, short
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]

@@ -22,7 +22,7 @@ class Terms:
 
     Args:
         values: (n,) the terms.
-        lower: a declared number that no term can fall below.
+        lower: a declared number that no term can fall below; -inf where none can be declared.
         unit: (n,) unit of each row, 0 .. v - 1; None if rows stand for themselves.
     """
 
@@ -44,10 +44,10 @@ class Terms:
             cure="look at the propensity and the prediction in that row",
         )
         require(
-            is_real(self.lower) and bool(np.isfinite(self.lower)),
+            is_real(self.lower) and self.lower < np.inf,  # NaN fails too
             "the lower limit of the terms must be declared",
             found=short(self.lower),
-            cure="for importance-weighted rewards it is 0",
+            cure="for importance-weighted rewards it is 0; -inf says that there is none",
         )
         _refuse(
             values < self.lower,
@@ -89,11 +89,22 @@ class Terms:
 class ConservativeTerms(Terms):
     """Terms with E[term] <= V(pi), so that a lower bound on their mean is one on V(pi).
 
+    Bounds need a finite lower limit, so these terms must declare one.
+
     Args:
         proof: why E[term] <= V(pi), in words; certificates show it.
     """
 
     proof: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.lower > -np.inf,
+            "the lower limit of conservative terms must be finite",
+            found=self.lower,
+            cure="declare a number that no term can fall below; it must not be read off the data",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,22 +123,13 @@ class WeightedTerms(ConservativeTerms):
     rewards: FloatArray = field(kw_only=True)
     r_max: float = field(kw_only=True)
 
-    @classmethod
-    def of(
-        cls,
-        weights: FloatArray,
-        rewards: FloatArray,
-        *,
-        r_max: float,
-        unit: IntArray | None = None,
-    ) -> WeightedTerms:
-        """The terms w r; weights must be >= 0 and rewards in [0, r_max]."""
-        weights, rewards = _numbers(weights, "weight"), _numbers(rewards, "reward")
-        r_max = require_r_max(r_max)
+    def __post_init__(self) -> None:
+        weights, rewards = _numbers(self.weights, "weight"), _numbers(self.rewards, "reward")
+        r_max = require_r_max(self.r_max)
         require(
-            weights.shape == rewards.shape and weights.ndim == 1 and len(weights) > 0,
-            "weights and rewards must be two columns of one length, at least 1",
-            found=f"{weights.shape} and {rewards.shape}",
+            np.shape(self.values) == weights.shape == rewards.shape,
+            "terms, weights and rewards must be columns of one length",
+            found=f"{np.shape(self.values)}, {weights.shape} and {rewards.shape}",
         )
         _refuse(
             ~((weights >= 0) & (weights < np.inf)),  # NaN fails too
@@ -141,21 +143,44 @@ class WeightedTerms(ConservativeTerms):
             f"rewards must lie in [0, r_max] with r_max = {r_max:g}",
             cure="declare a larger r_max, or cap and shift the rewards knowingly",
         )
+        object.__setattr__(self, "weights", read_only(weights))
+        object.__setattr__(self, "rewards", read_only(rewards))
+        object.__setattr__(self, "r_max", r_max)
+        super().__post_init__()
+
+    @classmethod
+    def of(
+        cls,
+        weights: FloatArray,
+        rewards: FloatArray,
+        *,
+        r_max: float,
+        unit: IntArray | None = None,
+    ) -> WeightedTerms:
+        """The terms w r; weights must be >= 0 and rewards in [0, r_max]."""
+        weights, rewards = _numbers(weights, "weight"), _numbers(rewards, "reward")
+        require(
+            weights.shape == rewards.shape and weights.ndim == 1 and len(weights) > 0,
+            "weights and rewards must be two columns of one length, at least 1",
+            found=f"{weights.shape} and {rewards.shape}",
+        )
+        with np.errstate(invalid="ignore", over="ignore"):  # what is wrong is named below
+            values = weights * rewards
         return cls(
-            weights * rewards,
+            values,
             0.0,
             unit=unit,
             proof="importance weighting: E[w r] is the value of pi on the logging policy's "
             "support, and rewards elsewhere are >= 0",
-            weights=read_only(weights),
-            rewards=read_only(rewards),
+            weights=weights,
+            rewards=rewards,
             r_max=r_max,
         )
 
     def clipped(self, tau: float) -> WeightedTerms:
         """The terms min(w, tau) r: still conservative, now at most tau r_max."""
         require(is_real(tau) and tau > 0, "tau must be a positive number", found=short(tau))
-        weights = read_only(np.minimum(self.weights, tau))
+        weights = np.minimum(self.weights, tau)
         return replace(self, values=weights * self.rewards, weights=weights)
 
 

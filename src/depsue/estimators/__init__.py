@@ -3,7 +3,6 @@
 from depsue.estimators.direct import DirectMethod
 from depsue.estimators.doubly_robust import DoublyRobust, SwitchDR
 from depsue.estimators.marginal import MIPS
-from depsue.estimators.unbounded import UnboundedTerms
 from depsue.estimators.weighting import IPS, SNIPS, ClippedIPS
 
 __all__ = [
@@ -14,5 +13,4 @@ __all__ = [
     "MIPS",
     "SNIPS",
     "SwitchDR",
-    "UnboundedTerms",
 ]

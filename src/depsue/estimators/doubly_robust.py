@@ -13,7 +13,6 @@ from depsue.data.terms import Terms
 from depsue.errors import require
 from depsue.estimators.predictions import logged_predictions
 from depsue.estimators.report import mean_estimate
-from depsue.estimators.unbounded import UnboundedTerms
 from depsue.estimators.weights import ModelSums, importance_weights, model_sums
 from depsue.protocols import Estimate, Policy, RewardModel
 
@@ -38,7 +37,7 @@ class DoublyRobust:
 
     model: RewardModel
 
-    def terms(self, policy: Policy, logs: LoggedData) -> UnboundedTerms:
+    def terms(self, policy: Policy, logs: LoggedData) -> Terms:
         """(n,) terms sum_a pi(a|x_i) q(x_i, a) + w_i (r_i - q(x_i, a_i))."""
         return self._terms(model_sums(policy, logs, self.model), policy, logs)
 
@@ -48,9 +47,9 @@ class DoublyRobust:
         terms = self._terms(sums, policy, logs)
         return mean_estimate("DR", terms, sums.unseen, _pure_model(sums, terms))
 
-    def _terms(self, sums: ModelSums, policy: Policy, logs: LoggedData) -> UnboundedTerms:
+    def _terms(self, sums: ModelSums, policy: Policy, logs: LoggedData) -> Terms:
         weights = importance_weights(policy, logs)
-        return UnboundedTerms(_corrected(sums, weights, self.model, logs), unit=logs.unit)
+        return Terms(_corrected(sums, weights, self.model, logs), -math.inf, unit=logs.unit)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ at a time, and summed on the spot. Shapes: n rows, u distinct contexts, A action
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,9 +14,9 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
+from depsue.data.terms import Terms
 from depsue.errors import PolicyError, require
 from depsue.estimators.predictions import predictions
-from depsue.estimators.unbounded import UnboundedTerms
 from depsue.protocols import Policy, RewardModel
 
 
@@ -29,7 +30,7 @@ def importance_weights(policy: Policy, logs: LoggedData) -> FloatArray:
 
 def average(values: FloatArray, logs: LoggedData) -> float:
     """The mean of (n,) values over rows, or over units where the logs have them."""
-    return UnboundedTerms(values, unit=logs.unit).mean()
+    return Terms(values, -math.inf, unit=logs.unit).mean()
 
 
 @dataclass(frozen=True, eq=False)

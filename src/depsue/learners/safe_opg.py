@@ -84,7 +84,7 @@ def train_safe_opg(
         for step in range(1, settings.steps + 1):
             facts = gradient.step(gradient.draw_rows(), lambda_)  # Eq. 7
             if (step - 1) % settings.bound_every == 0:
-                bound = bound_on_s2(policy).value
+                bound = bound_on_s2.value(policy)
                 if settings.keep == "last passing" and bound > need:
                     passing = policy.copy()
             lambda_ = max(lambda_ - settings.rate_lambda * (bound - need), 0.0)  # Eq. 8

@@ -2,7 +2,7 @@
 
 A row with reward 0 has the term 0 whatever its weight, and rows share contexts. So one pass over
 the distinct contexts gives the normalising constants of the softmax, and only the logits of
-rewarded rows are looked up.
+rewarded rows are looked up. What a step needs is allocated once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from depsue.bounds import Hcope
+from depsue.bounds.hcope import hcope_from_rewarded
+from depsue.bounds.rewarded import Rewarded, rewarded_rows, tuning_rows
+from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms
 from depsue.policies.network import NetworkPolicy
@@ -33,43 +37,99 @@ class BoundOnLogs:
         self._logs, self._bound, self._delta = logs, bound, delta
         rewarded = np.flatnonzero(logs.reward > 0)
         self._rewarded = rewarded[np.argsort(logs.context[rewarded], kind="stable")]
-        self._context = logs.context[self._rewarded].astype(np.int64)
-        places = self._context * len(logs.catalogue) + logs.action[self._rewarded]
-        self._places = torch.from_numpy(places)
-        self._log_propensity = torch.from_numpy(
-            np.log(logs.propensity[self._rewarded]).astype(np.float32)
-        )
-        self._weights = np.zeros(len(logs))
+        self._weights_of = _RewardedWeights(logs, self._rewarded)
+        self._kernel = None
+        if isinstance(bound, Hcope) and bound.tau is None and logs.unit is None:
+            self._kernel = _HcopeKernel(logs, self._rewarded, delta)
 
     def __call__(self, policy: NetworkPolicy) -> BoundValue:
-        """The bound for `policy`."""
-        self._weights[self._rewarded] = self.rewarded_weights(policy).numpy()
+        """The bound for `policy`, with all that it rests on."""
+        weights = np.zeros(len(self._logs))
+        weights[self._rewarded] = self._weights_of(policy)
         terms = WeightedTerms.of(
-            self._weights, self._logs.reward, r_max=self._logs.r_max, unit=self._logs.unit
+            weights, self._logs.reward, r_max=self._logs.r_max, unit=self._logs.unit
         )
         return self._bound.lower(terms, self._delta)
 
-    def rewarded_weights(self, policy: NetworkPolicy) -> torch.Tensor:
-        """pi(a_i|x_i) / p_i of the rows with a reward, in order of their contexts."""
-        logs, n_actions = self._logs, policy.n_actions
-        hidden = policy.hidden(policy.inputs(logs.contexts))[-1]
-        chosen = torch.empty(len(self._places))
-        normaliser = torch.empty(len(hidden))
+    def value(self, policy: NetworkPolicy) -> float:
+        """The bound's value alone; for `Hcope` on rows, without touching unrewarded ones."""
+        if self._kernel is None:
+            return self(policy).value
+        return self._kernel(self._weights_of(policy))
+
+
+class _HcopeKernel:
+    """Eq. 4 from the weights of rewarded rows."""
+
+    def __init__(self, logs: LoggedData, rewarded: IntArray, delta: float) -> None:
+        self._delta, self._r_max = delta, logs.r_max
+        place = np.empty(len(logs), dtype=np.int64)
+        place[rewarded] = np.arange(len(rewarded))
+        tuning = len(tuning_rows(len(logs)))
+        self._parts = [
+            (place[rows], logs.reward[rows], n)
+            for rows, n in zip(
+                rewarded_rows(logs.reward), (tuning, len(logs) - tuning), strict=True
+            )
+        ]
+
+    def __call__(self, weights: FloatArray) -> float:
+        tuning, rest = (
+            Rewarded(weights[place].astype(np.float64), rewards, n)
+            for place, rewards, n in self._parts
+        )
+        found = hcope_from_rewarded(tuning, rest, r_max=self._r_max, delta=self._delta)
+        return max(found.value, 0.0)
+
+
+class _RewardedWeights:
+    """pi(a_i|x_i) / p_i of the given rows, which are in the order of their contexts."""
+
+    def __init__(self, logs: LoggedData, rows: IntArray) -> None:
+        self._contexts, self._a = logs.contexts, len(logs.catalogue)
+        context = logs.context[rows].astype(np.int64)
+        self._context = torch.from_numpy(context)
+        self._log_propensity = torch.from_numpy(np.log(logs.propensity[rows]).astype(np.float32))
+        starts = range(0, len(logs.contexts), CONTEXTS_AT_ONCE)
+        self._pieces = []
+        for start in starts:
+            stop = min(start + CONTEXTS_AT_ONCE, len(logs.contexts))
+            first, last = np.searchsorted(context, [start, stop])
+            places = (context[first:last] - start) * self._a + logs.action[rows[first:last]]
+            self._pieces.append((slice(start, stop), slice(first, last), torch.from_numpy(places)))
+        self._logits = torch.empty(min(CONTEXTS_AT_ONCE, len(logs.contexts)), self._a)
+        self._normaliser = torch.empty(len(logs.contexts))
+        self._chosen = torch.empty(len(rows))
+        self._spread = torch.empty(len(rows))
+        self._inputs: torch.Tensor | None = None
+        self._inputs_of: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, policy: NetworkPolicy) -> FloatArray:
+        hidden = policy.hidden(self._inputs_for(policy))[-1]
         tame = _largest_logit(policy, hidden) < LARGEST_EXPONENT
-        buffer = torch.empty(min(CONTEXTS_AT_ONCE, len(hidden)), n_actions)
-        for start in range(0, len(hidden), CONTEXTS_AT_ONCE):
-            stop = min(start + CONTEXTS_AT_ONCE, len(hidden))
-            first, last = np.searchsorted(self._context, [start, stop])
-            logits = policy.logits(hidden[start:stop], out=buffer[: stop - start])
-            torch.take(logits, self._places[first:last] - start * n_actions, out=chosen[first:last])
+        for contexts, mine, places in self._pieces:
+            logits = self._logits[: contexts.stop - contexts.start]
+            policy.logits(hidden[contexts], out=logits)
+            torch.take(logits, places, out=self._chosen[mine])
             if tame:
-                torch.sum(logits.exp_(), dim=1, out=normaliser[start:stop])
+                torch.sum(logits.exp_(), dim=1, out=self._normaliser[contexts])
             else:
-                torch.logsumexp(logits, dim=1, out=normaliser[start:stop])
+                torch.logsumexp(logits, dim=1, out=self._normaliser[contexts])
         if tame:
-            normaliser.log_()
-        chosen -= normaliser[torch.from_numpy(self._context)]
-        return chosen.sub_(self._log_propensity).exp_()
+            self._normaliser.log_()
+        torch.index_select(self._normaliser, 0, self._context, out=self._spread)
+        return self._chosen.sub_(self._spread).sub_(self._log_propensity).exp_().numpy()
+
+    def _inputs_for(self, policy: NetworkPolicy) -> torch.Tensor:
+        """The contexts as this policy takes them; the same for all steps of a training."""
+        standard = (policy.shift, policy.scale)
+        if (
+            self._inputs is None
+            or self._inputs_of is None
+            or any(a is not b for a, b in zip(standard, self._inputs_of, strict=True))
+        ):
+            self._inputs, self._inputs_of = policy.inputs(self._contexts), standard
+        return self._inputs
 
 
 def _largest_logit(policy: NetworkPolicy, hidden: torch.Tensor) -> float:

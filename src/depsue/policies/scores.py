@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, finite_matrix, row_keys
+from depsue.data.checks import FloatArray, finite_matrix
+from depsue.data.keys import row_keys
 from depsue.errors import PolicyError, require
 from depsue.policies.base import BasePolicy
 
