@@ -25,6 +25,7 @@ soak: $(VENV)/.installed  ## larger doses of the statistical tests, at other see
 	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data
 
 bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds against their peers
+	$(PIP) install -c constraints.txt vw-estimators==0.2.2
 	$(BIN)/python benchmarks/safe_opg.py
 	$(BIN)/python benchmarks/bounds.py
 

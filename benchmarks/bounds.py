@@ -1,18 +1,12 @@
 """Rows per second of each bound against vw-estimators, on the same rows in one run.
 
-    python benchmarks/bounds.py [--rows 500000] [--peer-rows 50000] [--fresh-memory]
+    python benchmarks/bounds.py [--rows 500000] [--peer-rows 50000]
 
 Both sides start from the same three columns (propensity, reward, probability under pi) and end
-with a lower limit: ours computes weights, checks and packs the terms, and bounds them; theirs adds
-one example at a time, as its interface asks. Each time is the best over rounds in which all take
-turns. The peers are slow, and their cost per row does not depend on the number of rows, so they
-are given fewer of them; the table says how many.
-
-Memory decides much of our time: a call makes about 11 MB of arrays, and where the allocator hands
-them back after each call, page faults cost more than the arithmetic. By default one large block is
-made and freed first, after which the allocator keeps its memory, as in a process that has run for
-a while; this favours us and does nothing for the peers. `--fresh-memory` leaves it out: some runs
-are then about four times slower on hcope and smoothing, and miss their bar.
+with a lower limit: ours computes weights (into one array that is kept), checks and packs the terms,
+and bounds them; theirs adds one example at a time, as its interface asks. Each time is the best
+over rounds in which all take turns. The peers are slow, and their cost per row does not depend on
+the number of rows, so they are given fewer of them; the table says how many.
 
 Install the peers with `pip install vw-estimators` (0.2.2 was compared).
 """
@@ -78,9 +72,11 @@ class Contender(NamedTuple):
 def ours(rows: int) -> list[Contender]:
     """Every bound of depsue, from the three columns."""
     propensity, reward, probability = columns(rows)
+    weights = np.empty(rows)
 
     def run(bound: Bound) -> float:
-        terms = WeightedTerms.of(probability / propensity, reward, r_max=1.0)
+        np.divide(probability, propensity, out=weights)
+        terms = WeightedTerms.of(weights, reward, r_max=1.0)
         return bound.lower(terms, DELTA).value
 
     return [Contender(name, rows, 5, partial(run, bound)) for name, bound, _ in OURS]
@@ -103,11 +99,6 @@ def peers(rows: int) -> list[Contender]:
         Contender("vw-estimators: confidence sequence", rows, 1, partial(run, cs.Interval)),
         Contender("vw-estimators: Cressie-Read", rows, 1, partial(run, cressieread.Interval)),
     ]
-
-
-def keep_memory() -> None:
-    """Make and free one large block, after which the allocator keeps what it gets back."""
-    np.ones(3_900_000)
 
 
 def race(contenders: list[Contender], rounds: int) -> list[Timed]:
@@ -157,11 +148,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--peer-rows", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--fresh-memory", action="store_true", help="see the top of the file")
     settings = parser.parse_args()
-    if not settings.fresh_memory:
-        keep_memory()
-    print("Memory:", "as the allocator likes" if settings.fresh_memory else "kept between calls")
     mine = ours(settings.rows)
     try:
         theirs = peers(min(settings.rows, settings.peer_rows))

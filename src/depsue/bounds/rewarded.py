@@ -41,8 +41,9 @@ class Rewarded(NamedTuple):
         return cls(weights, rewards / np.bincount(terms.unit)[unit], n, unit)
 
     def clipped(self, tau: float) -> FloatArray:
-        """The values z = min(w, tau) r, averaged within units; those left out are 0."""
-        z: FloatArray = np.minimum(self.weights, tau) * self.rewards
+        """New values z = min(w, tau) r, averaged within units; those left out are 0."""
+        z: FloatArray = np.minimum(self.weights, tau)
+        z *= self.rewards
         if self.unit is None:
             return z
         means = np.bincount(self.unit, weights=z)

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray, Mask, number_column, read_only
+from depsue.data.checks import FloatArray, IntArray, number_column, read_only
 from depsue.data.rows import require_r_max
 from depsue.errors import is_real, require, short
+
+LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +39,10 @@ class Terms:
             "terms must be a column of at least one number",
             found=f"shape {values.shape}",
         )
-        _refuse(
-            ~np.isfinite(values),
+        _within(
             values,
+            -LARGEST,
+            LARGEST,
             "terms must be finite",
             cure="look at the propensity and the prediction in that row",
         )
@@ -49,9 +52,10 @@ class Terms:
             found=short(self.lower),
             cure="for importance-weighted rewards it is 0; -inf says that there is none",
         )
-        _refuse(
-            values < self.lower,
+        _within(
             values,
+            self.lower,
+            np.inf,
             f"no term may fall below the declared lower limit {self.lower:g}",
             cure="declare the true limit; it must not be read off the data",
         )
@@ -131,15 +135,17 @@ class WeightedTerms(ConservativeTerms):
             "terms, weights and rewards must be columns of one length",
             found=f"{np.shape(self.values)}, {weights.shape} and {rewards.shape}",
         )
-        _refuse(
-            ~((weights >= 0) & (weights < np.inf)),  # NaN fails too
+        _within(
             weights,
+            0.0,
+            LARGEST,
             "importance weights must be finite and not negative",
             cure="look at the propensity and at the policy's probability in that row",
         )
-        _refuse(
-            ~((rewards >= 0) & (rewards <= r_max)),
+        _within(
             rewards,
+            0.0,
+            r_max,
             f"rewards must lie in [0, r_max] with r_max = {r_max:g}",
             cure="declare a larger r_max, or cap and shift the rewards knowingly",
         )
@@ -191,8 +197,12 @@ def _numbers(values: Any, column: str) -> FloatArray:
     return number_column(values, column)
 
 
-def _refuse(bad: Mask, values: FloatArray, rule: str, *, cure: str) -> None:
-    """Raise a ConfigError for the first True of `bad` (n,), if there is one."""
-    if bad.any():
-        row = int(bad.argmax())
-        require(False, rule, found=f"row {row}: {values[row]}", cure=cure)
+def _within(values: FloatArray, low: float, high: float, rule: str, *, cure: str) -> None:
+    """Raise a ConfigError for the first of (n,) values outside [low, high]; NaN is outside.
+
+    Two passes without a temporary array: a mask is made only to name the offending row.
+    """
+    if low <= values.min() and values.max() <= high:
+        return
+    row = int((~((values >= low) & (values <= high))).argmax())
+    require(False, rule, found=f"row {row}: {values[row]}", cure=cure)

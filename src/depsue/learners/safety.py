@@ -7,6 +7,8 @@ rewarded rows are looked up. What a step needs is allocated once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -21,7 +23,6 @@ from depsue.protocols import Bound, BoundValue
 
 CONTEXTS_AT_ONCE = 512
 """Contexts whose logits are held at once: small enough to stay near the processor."""
-LARGEST_EXPONENT = 60.0
 
 
 class BoundOnLogs:
@@ -106,19 +107,19 @@ class _RewardedWeights:
 
     def __call__(self, policy: NetworkPolicy) -> FloatArray:
         hidden = policy.hidden(self._inputs_for(policy))[-1]
-        tame = _largest_logit(policy, hidden) < LARGEST_EXPONENT
+        self._pass(policy, hidden, _log_of_sum)
+        if not bool(self._normaliser.isfinite().all()):  # logits beyond float32's exponents
+            self._pass(policy, hidden, torch.logsumexp)
+        torch.index_select(self._normaliser, 0, self._context, out=self._spread)
+        return self._chosen.sub_(self._spread).sub_(self._log_propensity).exp_().numpy()
+
+    def _pass(self, policy: NetworkPolicy, hidden: torch.Tensor, log_sum: Any) -> None:
+        """The logits of the rows' actions, and log sum exp over all actions per context."""
         for contexts, mine, places in self._pieces:
             logits = self._logits[: contexts.stop - contexts.start]
             policy.logits(hidden[contexts], out=logits)
             torch.take(logits, places, out=self._chosen[mine])
-            if tame:
-                torch.sum(logits.exp_(), dim=1, out=self._normaliser[contexts])
-            else:
-                torch.logsumexp(logits, dim=1, out=self._normaliser[contexts])
-        if tame:
-            self._normaliser.log_()
-        torch.index_select(self._normaliser, 0, self._context, out=self._spread)
-        return self._chosen.sub_(self._spread).sub_(self._log_propensity).exp_().numpy()
+            log_sum(logits, dim=1, out=self._normaliser[contexts])
 
     def _inputs_for(self, policy: NetworkPolicy) -> torch.Tensor:
         """The contexts as this policy takes them; the same for all steps of a training."""
@@ -132,8 +133,6 @@ class _RewardedWeights:
         return self._inputs
 
 
-def _largest_logit(policy: NetworkPolicy, hidden: torch.Tensor) -> float:
-    """An upper limit of |logit| over all contexts and actions, by Cauchy and Schwarz."""
-    weight, bias = policy.layers[-1]
-    largest = hidden.square().sum(dim=1).max().sqrt() * weight.square().sum(dim=0).max().sqrt()
-    return float(largest + bias.abs().max())
+def _log_of_sum(logits: torch.Tensor, *, dim: int, out: torch.Tensor) -> None:
+    """log sum exp without shifting by the largest first: faster, and overwrites the logits."""
+    torch.sum(logits.exp_(), dim=dim, out=out).log_()
