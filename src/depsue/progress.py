@@ -21,13 +21,13 @@ def bars(show: bool = True) -> Iterator[Watch]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
     columns = (
-        TextColumn("{task.description:<28}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
+        TextColumn("{task.description:<23}"),
+        BarColumn(bar_width=8),
+        TextColumn("{task.percentage:>3.0f}%"),
         Remaining(compact=True, elapsed_when_finished=True),
         TextColumn("{task.fields[words]}"),
     )

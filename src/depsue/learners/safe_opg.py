@@ -95,7 +95,7 @@ def train_safe_opg(
                     name,
                     step,
                     settings.steps,
-                    f"bound {bound:.4f} {sign} {need:.4f}, novelty {facts.novelty:.3f}",
+                    f"bound {bound:.4f} {sign} {need:.4f} novelty {facts.novelty:.3f}",
                 )
     except KeyboardInterrupt:
         interrupted = True
