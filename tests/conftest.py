@@ -3,6 +3,11 @@
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("depsue", deadline=None, derandomize=True, max_examples=60)
+settings.register_profile("soak", deadline=None, max_examples=5000)
+settings.load_profile("soak" if os.environ.get("DEPSUE_SOAK") else "depsue")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

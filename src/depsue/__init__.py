@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         save,
     )
     from depsue.policies.network import NetworkPolicy
+    from depsue.progress import bars
     from depsue.rewards import CQL, OwnRewardModel, RewardSettings, fit_rewards
 
 _HOMES = {
@@ -80,6 +81,7 @@ _HOMES = {
         "save",
     ],
     "depsue.policies.network": ["NetworkPolicy"],
+    "depsue.progress": ["bars"],
     "depsue.rewards": ["CQL", "OwnRewardModel", "RewardSettings", "fit_rewards"],
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -114,6 +116,7 @@ __all__ = [
     "SyntheticSettings",
     "Uniform",
     "World",
+    "bars",
     "fit_rewards",
     "load",
     "naive_safe_exploration",

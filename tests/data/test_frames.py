@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from depsue.data import ActionCatalogue, LoggedData
@@ -247,7 +247,6 @@ def rows(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=60, deadline=None)
 @given(rows())
 def test_what_goes_in_comes_out(columns: dict[str, Any]) -> None:
     catalogue = ActionCatalogue.of(["a", "b", "é", "", "new"], novel=["new"])

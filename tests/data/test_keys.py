@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from depsue.data import keys
@@ -48,7 +48,6 @@ def test_mix64_is_splitmix64() -> None:
     ]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1))
 def test_compacted_keeps_what_is_used(index: list[int]) -> None:
     renumbered, used = compacted(np.array(index), 10)
@@ -56,7 +55,6 @@ def test_compacted_keeps_what_is_used(index: list[int]) -> None:
     assert used.tolist() == list(dict.fromkeys(index))
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.one_of(st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(st.text(max_size=3))))
 def test_distinct_ids(ids: list[int] | list[str]) -> None:
     text = all(isinstance(one, str) for one in ids)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from depsue.data import ActionCatalogue, LoggedData
@@ -76,7 +76,6 @@ def test_mean_reward_and_length(build: Build) -> None:
     assert len(build()) == 4
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 30), st.booleans(), st.data())
 def test_take_keeps_whole_rows(n: int, units: bool, data: st.DataObject) -> None:
     logs = logs_of(n, units=units)
@@ -121,7 +120,6 @@ def test_rows_that_are_not_there_cannot_be_taken(rows: Any, row: int | None) -> 
     assert caught.value.row == row and caught.value.cure
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(60, 120), st.booleans(), st.text(max_size=5))
 def test_a_split_neither_loses_nor_repeats_a_row(n: int, units: bool, salt: str) -> None:
     logs = logs_of(n, units=units)
