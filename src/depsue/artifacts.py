@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,13 @@ def write(
     }
     manifest = json.dumps({"manifest": body, "sha256": _body_hash(body)}, indent=1)
     target = Path(folder)
+    replaced = _file_names(target)
     try:
         target.mkdir(parents=True, exist_ok=True)
         _write_synced(target / name, content)
         _write_synced(target / MANIFEST, manifest.encode())
-        for old in target.glob("arrays-*.safetensors"):
-            if old.name != name:
-                old.unlink()
+        for old in replaced - {name}:  # never what another writer has just put there
+            (target / old).unlink(missing_ok=True)
     except OSError as problem:
         raise FileError(
             "the folder must be writable and have room",
@@ -71,21 +72,21 @@ def read(folder: str | Path, *, family: str) -> tuple[str, dict[str, Any], Array
     """(kind, settings, arrays) of the thing in `folder`, every byte checked."""
     target = Path(folder)
     body = _read_manifest(target)
-    if body.get("format") != FORMAT:
-        raise FileError(
-            f"this version reads manifests of format {FORMAT}",
-            found=f"format {body.get('format')} in {target}, written by depsue "
-            f"{body.get('depsue')}",
-            cure="use the version of depsue that wrote it, or save it again",
-        )
     if body.get("family") != family:
         raise FileError(
             f"the folder must hold a {family}", found=f"a {body.get('family')} in {target}"
         )
     arrays: Arrays = {}
-    for name, facts in body["files"].items():
-        arrays.update(_read_arrays(target, name, facts))
-    return body["kind"], body["settings"], arrays
+    try:
+        for name, facts in body["files"].items():
+            arrays.update(_read_arrays(target, name, facts))
+        return str(body["kind"]), dict(body["settings"]), arrays
+    except (KeyError, TypeError, AttributeError, ValueError) as problem:
+        raise FileError(
+            "a manifest must name kind, settings and files with bytes and sha256",
+            found=f"{target / MANIFEST}: {type(problem).__name__} {problem}",
+            cure="restore it from a copy, or save it again",
+        ) from problem
 
 
 def _read_manifest(target: Path) -> dict[str, Any]:
@@ -102,16 +103,30 @@ def _read_manifest(target: Path) -> dict[str, Any]:
     try:
         whole = json.loads(text)
         body, sha = whole["manifest"], whole["sha256"]
-        intact = _body_hash(body) == sha
-    except (ValueError, KeyError, TypeError):
-        intact = False
-    if not intact or not isinstance(body, dict):
+        intact = isinstance(body, dict) and _body_hash(body) == sha
+    except (ValueError, KeyError, TypeError, RecursionError):
+        intact, body = False, None
+    if isinstance(body, dict) and type(body.get("format")) is int and body["format"] != FORMAT:
+        raise FileError(
+            f"this version reads manifests of format {FORMAT}",
+            found=f"format {body['format']} in {path}, written by depsue {body.get('depsue')}",
+            cure="use the version of depsue that wrote it, or save it again",
+        )
+    if not intact or not isinstance(body, dict) or type(body.get("format")) is not int:
         raise FileError(
             "a manifest must match its own SHA-256",
             found=f"{path} is damaged",
             cure="restore it from a copy, or save it again",
         )
     return body
+
+
+def _file_names(target: Path) -> set[str]:
+    """The files of the thing that is in the folder now; none if there is nothing sound."""
+    try:
+        return {Path(name).name for name in _read_manifest(target)["files"]}
+    except (FileError, KeyError, TypeError):
+        return set()
 
 
 def _read_arrays(target: Path, name: str, facts: dict[str, Any]) -> Arrays:
@@ -145,7 +160,7 @@ def _body_hash(body: Any) -> str:
 
 def _write_synced(path: Path, content: bytes) -> None:
     """Write, fsync, rename: the file is whole or not there."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with partial.open("wb") as file:
             file.write(content)

@@ -17,6 +17,7 @@ A message states the rule, then the value that broke it, then the cure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -127,6 +128,22 @@ def require_level(delta: float) -> float:
 def is_real(value: object) -> bool:
     """True for a real number of any type; True and False are not numbers."""
     return not isinstance(value, bool) and isinstance(value, Real)
+
+
+def require_positive(value: object, name: str, cure: str) -> None:
+    """Refuse what is not a positive, finite number."""
+    ok = isinstance(value, Real) and is_real(value) and 0 < float(value) < math.inf
+    require(ok, f"{name} must be a positive number", found=short(value), cure=cure)
+
+
+def require_settings(settings: object, kind: type) -> None:
+    """Refuse settings of another class, before anything is done with them."""
+    require(
+        isinstance(settings, kind),
+        f"settings must be {kind.__name__}",
+        found=short(settings),
+        cure=f"pass {kind.__name__}(...)",
+    )
 
 
 def is_whole(value: object) -> bool:

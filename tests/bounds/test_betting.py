@@ -115,7 +115,7 @@ def test_shuffled_is_the_same_bound_on_another_order() -> None:
     assert abs(np.corrcoef(order, np.arange(500))[0, 1]) < 0.1
 
 
-def test_units_are_averaged_in_their_order() -> None:
+def test_units_are_averaged_and_shuffled() -> None:
     terms = draw(10, 600)
     unit = np.random.default_rng(10).permutation(np.repeat(np.arange(200), 3))
     units = WeightedTerms.of(terms.weights, terms.rewards, r_max=1.0, unit=unit)
@@ -123,7 +123,10 @@ def test_units_are_averaged_in_their_order() -> None:
     plain = ConservativeTerms(np.array(means), 0.0, proof="declared")
     found = Betting().lower(units, 0.05)
     assert found.n == 200
-    assert found.value == pytest.approx(Betting(unit_scale=1.0).lower(plain, 0.05).value)
+    assert found.value == pytest.approx(
+        Betting(unit_scale=1.0, order="shuffled").lower(plain, 0.05).value
+    )
+    assert found.constants["order"] == "shuffled"
 
 
 def test_the_unit_of_rewards_does_not_matter() -> None:

@@ -30,6 +30,7 @@ class TestSmoothingAtOneScale(BoundConformance):
 class TestBetting(BoundConformance):
     bound = Betting()
     fixed = Betting(bets_for=0.05)
+    on_units = Betting(order="shuffled")
 
 
 class TestBettingWithEverySetting(BoundConformance):

@@ -87,3 +87,19 @@ def test_units_speak_of_the_population_of_users(bound: Bound) -> None:
 @pytest.mark.parametrize("bound", [Hcope(), Smoothing(), Betting()], ids=repr)
 def test_rows_that_ignore_units_do_not_cover_the_population(bound: Bound) -> None:
     assert too_often(misses_over_users(bound, units=False))
+
+
+@pytest.mark.parametrize("bound", [*BOUNDS, Betting()], ids=repr)
+def test_units_that_come_best_first_are_covered(bound: Bound) -> None:
+    """Active users are seen first in a log and like more: units come in order of their value."""
+    misses = dict.fromkeys(LEVELS, 0)
+    unit = np.repeat(np.arange(100), 20)
+    for run in range(RUNS):
+        rng = np.random.default_rng([24, run])
+        users = rng.integers(0, 40, 100)
+        users = users[np.argsort(-VALUE[users])]
+        weights, rewards = logged(users[unit], rng)
+        terms = WeightedTerms.of(weights, rewards, r_max=1.0, unit=unit)
+        for delta in LEVELS:
+            misses[delta] += bound.lower(terms, delta).value > VALUE.mean()
+    assert not too_often(misses)

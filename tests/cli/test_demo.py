@@ -4,13 +4,16 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from depsue import __version__
+from depsue import __version__, progress
 from depsue.cli.main import app
+from depsue.progress import Watch
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +51,7 @@ def test_the_json_is_the_table(run: tuple[str, Path]) -> None:
     assert [m["method"] for m in whole["methods"]][0] == "logging policy pi0"
     for method in whole["methods"]:
         assert f"{method['value']:.3f}" in output
+        assert method["bound"] is None or f"{method['bound']:.3f}" in output
         assert method["safe"] == (method["average"] >= whole["floor"] - 1e-12)
     cautious = whole["methods"][1]
     assert cautious["novelty"] == pytest.approx(0.05)
@@ -85,3 +89,23 @@ def test_an_error_is_one_message_without_a_traceback(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "depsue: the folder for the report must be writable" in done.stderr
+
+
+@pytest.mark.parametrize("task", ["OPG (naive)", "Safe OPG", "DEPSUE 1/3", "reward model"])
+def test_an_interrupt_ends_the_demo(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def stop(show: bool) -> Iterator[Watch]:
+        def watch(name: str, done: int, total: int, words: str) -> None:
+            if name == task:
+                raise KeyboardInterrupt
+
+        yield watch
+
+    monkeypatch.setattr(progress, "bars", stop)
+    arguments = ["demo", "--out", str(tmp_path / "r"), "--rows", "3000", "--steps", "20"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 130
+    assert "interrupted; no report was written" in result.output
+    assert not (tmp_path / "r" / "report.html").exists()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from depsue.data import ActionCatalogue
-from depsue.errors import DataError
+from depsue.errors import ConfigError, DataError
 
 NONE = np.zeros(3, dtype=bool)
 
@@ -33,7 +33,7 @@ def test_ids_may_be_strings_in_any_order() -> None:
 
 @pytest.mark.parametrize(
     "novel",
-    [[30], (30,), {30}, np.array([30]), pd.Series([30]), pl.Series([30]), pa.array([30]), [30, 30]],
+    [[30], (30,), {30}, np.array([30]), pd.Series([30]), pl.Series([30]), pa.array([30])],
 )
 def test_novel_ids_come_as_any_collection(novel: Any) -> None:
     assert ActionCatalogue.of([10, 20, 30], novel=novel).novel.tolist() == [False, False, True]
@@ -218,3 +218,15 @@ def test_arrays_are_frozen_and_apart_from_what_was_given() -> None:
     for array in (catalogue.ids, catalogue.novel, catalogue.features):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = array[1]  # type: ignore[index]
+
+
+def test_novel_is_a_list_of_ids_and_nothing_else() -> None:
+    with pytest.raises(ConfigError, match="novel must be a list of ids. Found: 'ab'"):
+        ActionCatalogue.of(["a", "b", "ab"], novel="ab")
+    with pytest.raises(ConfigError, match="a list of ids, not a mask"):
+        ActionCatalogue.of([0, 1, 2], novel=[0, 0, 1])
+
+
+def test_a_catalogue_prints_in_one_line() -> None:
+    catalogue = ActionCatalogue.of(["a", "b"], novel=["b"], features=np.zeros((2, 3)))
+    assert repr(catalogue) == "ActionCatalogue(2 actions, 1 of them novel, 3 features)"

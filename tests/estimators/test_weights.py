@@ -14,7 +14,6 @@ from depsue.estimators.weights import (
     mass_on,
     model_sums,
     unseen,
-    unseen_actions,
 )
 from depsue.policies.scores import ScoreTable
 from depsue.policies.simple import Uniform
@@ -56,14 +55,22 @@ def test_unseen_mass_is_weighted_by_units(by_hand: Any) -> None:
 
 
 def test_a_novel_action_that_later_rounds_show_is_seen(by_hand: Any) -> None:
-    logs = by_hand.logs_with(actions=["a", "b", "a", "c"], rounds=[0, 0, 0, 1])
-    assert len(unseen_actions(logs)) == 0
+    logs = by_hand.logs_with(actions=["c", "b", "a", "c"], rounds=[1, 1, 1, 1])
     assert unseen(by_hand.pi, logs).mass == 0
+
+
+def test_rows_of_round_0_do_not_see_what_a_later_round_shows(by_hand: Any) -> None:
+    logs = by_hand.logs_with(actions=["a", "b", "a", "c"], rounds=[0, 0, 0, 1])
+    away = unseen(by_hand.pi, logs)
+    assert away.actions.tolist() == [2]
+    assert away.mass == pytest.approx((0.5 + 0.5 + 0.125) / 4)
+    sums = model_sums(by_hand.pi, logs, by_hand.model)
+    assert sums.unseen.mass == pytest.approx(away.mass)
 
 
 def test_a_supported_action_that_the_logs_never_show_is_not_counted(by_hand: Any) -> None:
     logs = by_hand.logs_with(actions=["a", "a", "a", "a"])
-    assert unseen_actions(logs).tolist() == [2]
+    assert unseen(by_hand.pi, logs).actions.tolist() == [2]
 
 
 def test_model_sums_by_hand(by_hand: Any) -> None:

@@ -8,10 +8,11 @@ import pytest
 from tests.learners.conftest import Setting
 
 from depsue.data import LoggedData
-from depsue.errors import ConfigError
+from depsue.errors import ConfigError, DataError
 from depsue.experiments.world import World
 from depsue.learners import DepsueResult, DepsueSettings, Floor, SafeOpgSettings, run_depsue
 from depsue.learners.depsue import novelty_on
+from depsue.policies import Uniform
 from depsue.protocols import Policy
 from depsue.rewards import RewardSettings
 
@@ -139,15 +140,75 @@ def test_an_interrupt_deploys_nothing_half_trained(setting: Setting) -> None:
     environment = Recorded(setting.world)
     result = run_depsue(environment, 9000, SETTINGS, seed=1, watch=stop)
     assert len(result.deployments) == 1 and len(environment.calls) == 2
-    assert result.interrupted is not None and result.interrupted.interrupted
+    assert result.interrupted
+
+
+def test_an_interrupt_while_fitting_loses_nothing_that_was_served(setting: Setting) -> None:
+    def stop(task: str, done: int, total: int, words: str) -> None:
+        if task == stop_at:
+            raise KeyboardInterrupt
+
+    stop_at = "DEPSUE 2/3 reward model"
+    result = run_depsue(setting.world, 9000, SETTINGS, seed=1, watch=stop)
+    assert result.interrupted and len(result.deployments) == 1
+    stop_at = "DEPSUE 1/3 reward model"
+    none = run_depsue(setting.world, 9000, SETTINGS, seed=1, watch=stop)
+    assert none.interrupted and none.policy is setting.world.logging_policy
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"round": 3}, "logs of deployment 0 must have round 0. Found: column 'round', row 0: 3"),
+        ({"propensity": 0.5}, "propensities must be those of the deployed policy"),
+    ],
+)
+def test_logs_are_held_against_what_was_deployed(
+    setting: Setting, change: dict[str, float], message: str
+) -> None:
+    class Wrong(Recorded):
+        def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
+            logs = super().deploy(policy, n, round=round)
+            columns = {name: np.full(n, value) for name, value in change.items()}
+            return replace(logs, **columns)  # type: ignore[arg-type]
+
+    with pytest.raises(DataError, match=message):
+        run_depsue(Wrong(setting.world), 3000, SETTINGS, seed=1)
+
+
+def test_deploy_must_return_logs(setting: Setting) -> None:
+    class Silent(Recorded):
+        def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
+            return None  # type: ignore[return-value]
+
+    with pytest.raises(ConfigError, match="deploy must return LoggedData. Found: None"):
+        run_depsue(Silent(setting.world), 3000, SETTINGS, seed=1)
+
+
+def test_with_units_floor_value_and_bound_are_means_over_units(setting: Setting) -> None:
+    """One user has most rows and no rewards: a mean over rows would be another promise."""
+    logs = setting.logs
+    heavy = logs.context == logs.context[0]
+    rows = np.concatenate([np.flatnonzero(~heavy), np.repeat(np.flatnonzero(heavy), 200)])
+    by_user = replace(
+        logs.take(rows),
+        reward=np.where(heavy[rows], 0.0, logs.reward[rows]),
+    )
+    by_user = replace(by_user, unit=by_user.context, units=np.arange(len(by_user.contexts)))
+    users = [by_user.reward[by_user.unit == u].mean() for u in range(len(by_user.contexts))]
+    assert by_user.mean_reward() == pytest.approx(np.mean(users))
+    assert by_user.mean_reward() > 1.5 * by_user.reward.mean()
+    uniform = Uniform(np.ones(30, dtype=bool))
+    assert novelty_on(uniform, by_user) == pytest.approx(6 / 30)
+    one = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=5))
+    result = run_depsue(setting.world, 3000, one, seed=1, logs=by_user)
+    assert result.deployments[0].floor == pytest.approx(0.9 * np.mean(users))
 
 
 def test_novelty_on_logs_counts_contexts_as_often_as_logged(setting: Setting) -> None:
     logs = setting.logs
     policy = setting.world.logging_policy
     assert novelty_on(policy, logs) == 0
-    from depsue.policies import Uniform
-
     assert novelty_on(Uniform(np.ones(30, dtype=bool)), logs) == pytest.approx(6 / 30)
 
 
@@ -158,9 +219,12 @@ def test_novelty_on_logs_counts_contexts_as_often_as_logged(setting: Setting) ->
         (lambda: Floor(1.0), None),
         (lambda: Floor(0.95, 0.2), "either a ratio or an absolute"),
         (lambda: Floor(None), "either a ratio or an absolute"),
-        (lambda: Floor(-0.5), "must be positive"),
-        (lambda: DepsueSettings(deployments=0), "K must be at least 1"),
-        (lambda: DepsueSettings(clip=0.0), "clip must be positive"),
+        (lambda: Floor(-0.5), "a floor must be a positive number"),
+        (lambda: Floor(95), "not a percentage"),
+        (lambda: DepsueSettings(floor=0.9), "settings must be Floor"),  # type: ignore[arg-type]
+        (lambda: DepsueSettings(deployments=1.5), r"deployments \(K\) must be"),  # type: ignore[arg-type]
+        (lambda: DepsueSettings(deployments=0), r"deployments \(K\) must be"),
+        (lambda: DepsueSettings(clip=0.0), "clip must be a positive number"),
         (lambda: DepsueSettings(when_failed="hope"), "when_failed must be"),  # type: ignore[arg-type]
     ],
 )

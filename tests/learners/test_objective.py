@@ -34,5 +34,7 @@ def test_without_entropy_it_is_eq_1() -> None:
 def test_bad_objectives_are_refused() -> None:
     with pytest.raises(ConfigError, match="alpha must lie in"):
         ValueWithEntropy(1.5)
-    with pytest.raises(ConfigError, match="one value per context"):
+    with pytest.raises(ConfigError, match="one finite value per context"):
         OwnObjective(lambda log_pi, q: log_pi.sum())(LOG_PI, LOG_PI.exp(), Q)
+    with pytest.raises(ConfigError, match="depends on log_pi"):
+        OwnObjective(lambda log_pi, q: q.sum(dim=1))(LOG_PI, LOG_PI.exp(), Q)

@@ -11,6 +11,7 @@ from depsue.learners import gradient as gradient_module
 from depsue.learners.gradient import PolicyGradient
 from depsue.learners.opg import initial_policy
 from depsue.policies import Uniform
+from depsue.rewards import OwnRewardModel
 
 QUICK = OpgSettings(steps=400)
 
@@ -107,7 +108,26 @@ def test_an_interrupt_leaves_a_usable_policy(setting: Setting) -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="steps must be at least 1"):
-        OpgSettings(steps=0)
-    with pytest.raises(ConfigError, match="rate must be positive"):
-        OpgSettings(rate=0.0)
+    for steps in (0, 1e2, "9"):
+        with pytest.raises(ConfigError, match="steps must be a whole number, at least 1"):
+            OpgSettings(steps=steps)  # type: ignore[arg-type]
+    for rate in (0.0, float("nan"), float("inf"), "0.1"):
+        with pytest.raises(ConfigError, match="rate must be a positive number"):
+            OpgSettings(rate=rate)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="objective must be an Objective"):
+        OpgSettings(objective=0.1)  # type: ignore[arg-type]
+
+
+def test_what_is_not_settings_or_a_model_is_refused(setting: Setting) -> None:
+    with pytest.raises(ConfigError, match="settings must be OpgSettings. Found: 100"):
+        train_opg(setting.logs, setting.model, 100, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="model must be a reward model. Found: None"):
+        train_opg(setting.logs, None, QUICK, seed=0)  # type: ignore[arg-type]
+    wrong = OwnRewardModel(lambda x: np.zeros((len(x), 7)), 7)
+    with pytest.raises(ConfigError, match="a finite reward for each of 30 actions"):
+        train_opg(setting.logs, wrong, QUICK, seed=0)
+
+
+def test_divergence_is_said(setting: Setting) -> None:
+    with pytest.raises(ConfigError, match="must not diverge.*lower the rate, which is 1e"):
+        train_opg(setting.logs, setting.model, OpgSettings(steps=50, rate=1e30), seed=0)

@@ -8,9 +8,10 @@ import pytest
 from tests.learners.conftest import Setting
 
 from depsue.bounds import Betting, Hcope, Smoothing
+from depsue.data import ActionCatalogue
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
-from depsue.learners import SafeOpgSettings, train_safe_opg
+from depsue.learners import OpgSettings, SafeOpgSettings, train_safe_opg
 from depsue.learners.opg import initial_policy
 from depsue.learners.safety import BoundOnLogs
 from depsue.policies.network import NetworkPolicy
@@ -43,6 +44,44 @@ def test_the_fast_bound_survives_huge_logits(setting: Setting) -> None:
     assert weights.max() > 10
     assert check.value(steep) == pytest.approx(expected.value, abs=1e-6)
     assert check.value(mild) > 0  # and nothing of the steep one is left
+
+
+@pytest.mark.parametrize("shift", [-103.0, 95.0])
+def test_the_fast_bound_survives_shifted_logits(setting: Setting, shift: float) -> None:
+    """A softmax does not change when all logits are shifted; nor may its bound."""
+    logs = setting.logs
+    plain = initial_policy(logs, QUICK, seed=5)
+    moved = plain.copy()
+    moved.layers[-1][1].add_(shift)
+    check = BoundOnLogs(logs, Hcope(), 0.05)
+    assert check.value(moved) == pytest.approx(check.value(plain), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("need", "message"),
+    [(float("nan"), "need must be a number"), (None, "need must be a number")],
+)
+def test_a_need_must_be_a_number(setting: Setting, need: Any, message: str) -> None:
+    s1, s2 = setting.logs.split((0.5, 0.5), salt="t")
+    with pytest.raises(ConfigError, match=message):
+        train_safe_opg(s1, s2, setting.model, need, QUICK, seed=0)
+
+
+def test_folds_must_be_two_of_one_catalogue(setting: Setting) -> None:
+    s1, s2 = setting.logs.split((0.5, 0.5), salt="t")
+    with pytest.raises(ConfigError, match="the same rows twice"):
+        train_safe_opg(s1, s1, setting.model, 0.1, QUICK, seed=0)
+    other = ActionCatalogue(setting.world.catalogue.ids[::-1], setting.world.catalogue.novel)
+    with pytest.raises(ConfigError, match="the same catalogue"):
+        train_safe_opg(s1, replace(s2, catalogue=other), setting.model, 0.1, QUICK, seed=0)
+    with pytest.raises(ConfigError, match="settings must be SafeOpgSettings"):
+        train_safe_opg(s1, s2, setting.model, 0.1, OpgSettings(), seed=0)  # type: ignore[arg-type]
+
+
+def test_the_verdict_can_be_read(setting: Setting) -> None:
+    s1, s2 = setting.logs.split((0.5, 0.5), salt="t")
+    trained = train_safe_opg(s1, s2, setting.model, 0.9, replace(QUICK, steps=3), seed=0)
+    assert str(trained).startswith("FAILED: bound 0.") and "need 0.9000" in str(trained)
 
 
 def test_units_enter_the_bound(setting: Setting) -> None:
@@ -144,8 +183,10 @@ def test_the_history_plots_itself(setting: Setting) -> None:
     [
         ({"delta": 0.0}, "delta must lie in"),
         ({"keep": "best"}, "keep must be"),
-        ({"bound_every": 0}, "bound_every must be at least 1"),
-        ({"rate_lambda": 0.0}, "rate_lambda must be positive"),
+        ({"bound_every": 0}, "bound_every must be a whole number"),
+        ({"bound": "hcope"}, "bound must be a bound"),
+        ({"bound": Hcope}, "bound must be a bound"),
+        ({"rate_lambda": 0.0}, "rate_lambda must be a positive number"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, Any], message: str) -> None:

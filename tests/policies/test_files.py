@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from depsue import artifacts
-from depsue.errors import FileError
+from depsue.data import ActionCatalogue
+from depsue.errors import FileError, PolicyError
 from depsue.policies import Uniform, load, save
 from depsue.policies.network import NetworkPolicy
 from depsue.rewards import MlpRewardModel
@@ -79,6 +81,57 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_a_policy_is_not_a_reward_model(saved: Path) -> None:
     with pytest.raises(FileError, match="must hold a reward model"):
         MlpRewardModel.load(saved)
+
+
+def test_a_policy_knows_its_catalogue(saved: Path, tmp_path: Path) -> None:
+    catalogue = ActionCatalogue.of(["a", "b", "c", "d", "e"])
+    other = ActionCatalogue.of(["e", "d", "c", "b", "a"])
+    save(load(saved), tmp_path / "known", catalogue=catalogue)
+    load(tmp_path / "known", catalogue=catalogue)
+    load(tmp_path / "known")
+    for folder, given in ((tmp_path / "known", other), (saved, catalogue)):
+        with pytest.raises(FileError, match="must have been saved for this catalogue"):
+            load(folder, catalogue=given)
+
+
+def test_writers_at_once_leave_a_whole_policy(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second writer finishes while the first is between its arrays and its manifest."""
+    first, second = (NetworkPolicy.initial(3, 5, seed=s, hidden=(4,)) for s in (7, 8))
+    real = artifacts._write_synced
+
+    def late(path: Path, content: bytes) -> None:
+        if path.name == artifacts.MANIFEST:
+            monkeypatch.setattr(artifacts, "_write_synced", real)
+            save(second, saved)
+        real(path, content)
+
+    monkeypatch.setattr(artifacts, "_write_synced", late)
+    save(first, saved)
+    np.testing.assert_array_equal(
+        load(saved).probabilities(CONTEXTS), first.probabilities(CONTEXTS)
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"format": 1},
+        {"format": 1, "family": "policy", "kind": "network", "settings": {}, "files": []},
+        {"format": 1, "family": "policy", "kind": "network", "settings": 3, "files": {}},
+        {"format": True, "family": "policy", "kind": "uniform", "settings": {}, "files": {}},
+        {"format": 1, "family": "policy", "kind": "uniform", "settings": {}, "files": {"a": {}}},
+    ],
+)
+def test_an_odd_manifest_is_an_error_not_a_traceback(body: dict[str, Any], tmp_path: Path) -> None:
+    whole = {"manifest": body, "sha256": artifacts._body_hash(body)}
+    (tmp_path / "manifest.json").write_text(json.dumps(whole))
+    with pytest.raises(FileError):
+        load(tmp_path)
+
+
+def test_what_is_not_a_policy_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="save takes a policy. Found: 3"):
+        save(3, tmp_path)  # type: ignore[arg-type]
 
 
 def test_saving_again_replaces_and_leaves_nothing_behind(saved: Path) -> None:

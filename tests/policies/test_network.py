@@ -56,3 +56,12 @@ def test_layers_must_fit() -> None:
     a = (torch.zeros(3, 4), torch.zeros(4))
     with pytest.raises(PolicyError, match="must fit each other"):
         NetworkPolicy([a, a])
+    with pytest.raises(PolicyError, match="shift and scale must have 3 entries"):
+        NetworkPolicy([a], shift=np.zeros(2))
+    with pytest.raises(PolicyError, match="weights of a network must be finite"):
+        NetworkPolicy([(torch.full((3, 4), torch.nan), torch.zeros(4))])
+
+
+def test_contexts_must_be_finite() -> None:
+    with pytest.raises(PolicyError, match="contexts must be finite"):
+        NetworkPolicy.initial(3, 5, seed=2).probabilities(np.full((1, 3), np.nan))

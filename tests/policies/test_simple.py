@@ -42,6 +42,11 @@ def test_naive_safe_exploration_is_95_to_5() -> None:
     np.testing.assert_allclose(policy.probabilities(CONTEXTS)[0], [0.475, 0.475, 0.05])
 
 
+def test_the_share_must_be_a_share() -> None:
+    with pytest.raises(ConfigError, match=r"share must lie in \(0, 1\). Found: 5"):
+        naive_safe_exploration(Uniform(SUPPORT), ActionCatalogue(np.arange(3), ~SUPPORT), 5)
+
+
 def test_nothing_novel_nothing_to_explore() -> None:
     with pytest.raises(ConfigError, match="novel action to explore"):
         naive_safe_exploration(Uniform(SUPPORT), ActionCatalogue.of([1, 2, 3]))
@@ -68,6 +73,8 @@ def test_a_table_takes_contexts_in_any_order_and_either_zero() -> None:
             lambda: Mixture([Uniform(SUPPORT), Uniform(SUPPORT[:2])], [0.5, 0.5]),
             "over the same actions",
         ),
+        (lambda: ScoreTable(CONTEXTS, np.full((2, 3), np.nan)), "scores must be finite numbers"),
+        (lambda: ScoreTable(CONTEXTS, np.full((2, 3), "a")), "scores must be finite numbers"),
         (lambda: ScoreTable(CONTEXTS, SCORES[:1]), "one row of A scores per context"),
         (lambda: ScoreTable(CONTEXTS[[0, 0]], SCORES), "must be distinct"),
     ],
@@ -91,6 +98,18 @@ def test_own_scores_must_be_finite_and_complete() -> None:
         OwnPolicy(lambda x: np.full((len(x), 3), np.nan), 3).probabilities(CONTEXTS)
     with pytest.raises(PolicyError, match=r"shape \(2, 2\)"):
         OwnPolicy(lambda x: np.full((len(x), 2), 0.5), 3).probabilities(CONTEXTS)
+
+
+def test_a_float32_softmax_over_many_actions_is_a_distribution() -> None:
+    logits = np.random.default_rng(0).normal(size=(2, 10_000)).astype(np.float32)
+    softmax = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) * np.float32(1.000002)
+    pi = OwnPolicy(lambda x: softmax, 10_000).probabilities(CONTEXTS)
+    np.testing.assert_allclose(pi.sum(axis=1), 1, atol=1e-12)
+
+
+def test_sampling_takes_a_generator() -> None:
+    with pytest.raises(PolicyError, match="rng must be a numpy generator. Found: 0"):
+        Uniform(SUPPORT).sample(CONTEXTS, 0)  # type: ignore[arg-type]
 
 
 def test_samples_never_show_an_impossible_action() -> None:

@@ -123,7 +123,8 @@ class Betting:
         bets_for: the level that the bets are sized for; None takes delta.
         unit_scale: the size of a typical term, for terms without r_max; None takes r_max, else
             |lower|. Only the first bets depend on it.
-        order: "as given", or "shuffled" by a fixed order that depends on n alone.
+        order: "as given", or "shuffled" by a fixed order that depends on n alone. Units are always
+            shuffled: they come in the order in which they were first seen, active users first.
     """
 
     cap: float = 0.5
@@ -157,7 +158,8 @@ class Betting:
         values = terms.per_unit(terms.values)
         n = len(values)
         mean = float(values.mean())
-        if self.order == "shuffled":
+        order = self.order if terms.unit is None else "shuffled"
+        if order == "shuffled":
             values = values[shuffled(n)]
         if terms.lower != 0:
             values = values - terms.lower
@@ -176,7 +178,7 @@ class Betting:
                 "horizon_from": "n" if self.horizon is None else "declared",
                 "bets_for": bets_for,
                 "unit_scale": scale,
-                "order": self.order,
+                "order": order,
                 "lower": terms.lower,
             },
         )

@@ -79,8 +79,12 @@ def demo(
         naive=replace(base.naive, steps=steps),
         safe=replace(base.safe, steps=steps),
     )
-    with bars(not quiet) as watch:
-        result = run_demo(settings, seed=seed, watch=watch)
+    try:
+        with bars(not quiet) as watch:
+            result = run_demo(settings, seed=seed, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("depsue: interrupted; no report was written", err=True)
+        raise typer.Exit(130) from None
     page = write_report(result, out)
     show(demo_table(result))
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")

@@ -12,9 +12,9 @@ from depsue.experiments.demo_report import HEADINGS, row_cells
 def demo_table(result: DemoResult) -> Table:
     """The demo's table: what each method believes and promises beside the truth."""
     table = Table(
-        title=f"All values relative to pi0's. Floor {result.settings.floor:g}.",
-        caption="believed: the method's own estimate; bound: from logs, before deploying; need: "
-        "floor less margin; safe: true average over deployments >= floor",
+        title=f"All values relative to the true value of pi0. Floor {result.settings.floor:g}.",
+        caption="safe: true average over deployments >= floor; believed: the method's own "
+        "estimate; bound: from logs, before deploying; need: floor less margin",
     )
     for place, heading in enumerate(HEADINGS):
         table.add_column(heading, justify="left" if place == 0 else "right")

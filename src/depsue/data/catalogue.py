@@ -21,10 +21,10 @@ from depsue.data.checks import (
 )
 from depsue.data.content import catalogue_hash
 from depsue.data.keys import distinct_ids
-from depsue.errors import DataError
+from depsue.errors import DataError, require, short
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ActionCatalogue:
     """The A actions a policy may choose from.
 
@@ -75,11 +75,24 @@ class ActionCatalogue:
     @classmethod
     def of(cls, ids: Any, *, novel: Iterable[Any] = (), features: Any = None) -> ActionCatalogue:
         """A catalogue from all ids and the ids of the novel ones."""
+        require(
+            not isinstance(novel, str),
+            "novel must be a list of ids",
+            found=short(novel),
+            cure=f"novel=[{novel!r}]",
+        )
         given = plain_ids(ids, "id")
         known = cls(given, np.zeros(len(given), dtype=bool), features)
         mask = np.zeros(len(known), dtype=bool)
         listed = isinstance(novel, Iterable) and not hasattr(novel, "__array__")
-        mask[known.index(list(novel) if listed else novel, column="novel")] = True
+        places = known.index(list(novel) if listed else novel, column="novel")
+        require(
+            len(np.unique(places)) == len(places),
+            "novel must name each novel action once: it is a list of ids, not a mask",
+            found=short(list(novel)),
+            cure="for a mask use ActionCatalogue(ids, mask)",
+        )
+        mask[places] = True
         return cls(known.ids, mask, known.features)
 
     @classmethod
@@ -101,6 +114,13 @@ class ActionCatalogue:
         matrix = feature_matrix({name: columns[name] for name in named}) if named else None
         with naming({"id": id, "novel": novel}):
             return cls(columns[id], flag_column(columns[novel], "novel"), matrix)
+
+    def __repr__(self) -> str:
+        features = 0 if self.features is None else self.features.shape[1]
+        return (
+            f"ActionCatalogue({len(self):,} actions, {int(self.novel.sum()):,} of them novel, "
+            f"{features} features)"
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,6 +1,6 @@
 """Folds from a hash: which fold a unit falls into depends on its id and the salt alone.
 
-So a user's later rows fall where the earlier ones did, and no seed can be tried until a split
+So a user's later rows fall where the earlier ones did, and there is no seed to try until a split
 pleases. Rows without units are hashed by their position. A fold that is split again needs
 another salt: with the same one, all of its units hash into the same part.
 """

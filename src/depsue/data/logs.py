@@ -34,7 +34,7 @@ from depsue.data.rows import (
 from depsue.errors import require, short
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LoggedData:
     """n rows (context, action, reward, propensity) over u distinct contexts.
 
@@ -218,6 +218,14 @@ class LoggedData:
         with naming(NAMES, kept):
             return cls.from_arrays(**columns, r_max=r_max)
 
+    def __repr__(self) -> str:
+        rounds = "" if self.round is None else f", rounds {np.unique(self.round).tolist()}"
+        units = "" if self.units is None else f", {len(self.units):,} units"
+        return (
+            f"LoggedData({len(self):,} rows, {len(self.contexts):,} contexts of "
+            f"{self.contexts.shape[1]} features, {len(self.catalogue):,} actions{units}{rounds})"
+        )
+
     def __len__(self) -> int:
         return len(self.action)
 
@@ -231,9 +239,20 @@ class LoggedData:
         """True if every propensity is 1: the logging policy always showed the same action."""
         return bool((self.propensity == 1).all())
 
+    @cached_property
+    def row_weights(self) -> FloatArray:
+        """(n,) what each row counts for in a mean: 1/n, or 1/v over the rows of its unit."""
+        if self.unit is None:
+            return np.full(len(self), 1 / len(self))
+        per_unit = np.bincount(self.unit)
+        weights: FloatArray = 1 / (len(per_unit) * per_unit[self.unit])
+        return weights
+
     def mean_reward(self) -> float:
-        """V_on: the mean reward of the policy that drew these rows."""
-        return float(self.reward.mean())
+        """V_on: the mean reward of the policy that drew these rows; over units, if there are."""
+        if self.unit is None:
+            return float(self.reward.mean())
+        return float((self.reward * self.row_weights).sum())
 
     def take(self, rows: Any) -> LoggedData:
         """The given rows (a mask, positions or a slice), with the contexts and units they use."""

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.checks import Array, IntArray, as_column, first_bad, number_column, whole_column
+from depsue.data.checks import (
+    FILL,
+    Array,
+    IntArray,
+    as_column,
+    first_bad,
+    number_column,
+    whole_column,
+)
 from depsue.errors import DataError, is_real, require, short
 
 if TYPE_CHECKING:
@@ -68,6 +76,16 @@ def check_rows(logs: LoggedData, rounds: IntArray) -> None:
         "context",
         "build logs with from_arrays, which takes contexts",
     )
+    broken = np.asarray(~np.isfinite(logs.contexts).all(axis=1))
+    first_bad(broken[logs.context], logs.context, "contexts must be finite", "context", FILL)
+    if logs.unit is not None:
+        first_bad(
+            (logs.unit < 0) | (logs.unit >= len(logs.units if logs.units is not None else ())),
+            logs.unit,
+            "rows must point at one of the units",
+            "unit",
+            "build logs with from_arrays, which takes unit ids",
+        )
     first_bad(
         logs.catalogue.novel[logs.action] & (rounds == 0),
         logs.action,

@@ -18,7 +18,7 @@ from depsue.errors import is_real, require, short
 LARGEST = float(np.finfo(np.float64).max)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Terms:
     """n per-row terms whose mean estimates V(pi).
 
@@ -70,6 +70,9 @@ class Terms:
             object.__setattr__(self, "unit", read_only(unit))
         object.__setattr__(self, "values", read_only(values))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.values):,} terms >= {self.lower:g})"
+
     def mean(self) -> float:
         """The estimate: the mean over rows, or over units where rows belong to units."""
         return float(self.per_unit(self.values).mean())
@@ -89,7 +92,7 @@ class Terms:
         return means
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConservativeTerms(Terms):
     """Terms with E[term] <= V(pi), so that a lower bound on their mean is one on V(pi).
 
@@ -109,9 +112,15 @@ class ConservativeTerms(Terms):
             found=self.lower,
             cure="declare a number that no term can fall below; it must not be read off the data",
         )
+        require(
+            isinstance(self.proof, str) and bool(self.proof.strip()),
+            "conservative terms must say why E[term] <= V(pi)",
+            found=short(self.proof),
+            cure="proof='...'; the terms of IPS bring theirs",
+        )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WeightedTerms(ConservativeTerms):
     """Importance-weighted rewards w r with w >= 0 and r in [0, r_max].
 

@@ -15,7 +15,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import Terms
-from depsue.errors import PolicyError, require
+from depsue.errors import PolicyError, require, short
 from depsue.estimators.predictions import predictions
 from depsue.protocols import Policy, RewardModel
 
@@ -35,28 +35,56 @@ def average(values: FloatArray, logs: LoggedData) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """Where a policy leaves the logs: novel actions that they never show.
+    """Where a policy leaves the logs: novel actions that a row's round never shows.
+
+    Rows of round 0 never can show them; those of a later round show some.
 
     Args:
-        actions: (k,) positions of the novel actions that do not occur in the logs.
-        mass: the policy's probability of choosing one of them, averaged over rows (or units).
+        actions: (k,) positions of the novel actions that some round does not show.
+        mass: the policy's probability of choosing one that the row's own round does not show,
+            averaged over rows (or units).
     """
 
     actions: IntArray
     mass: float
 
 
-def unseen_actions(logs: LoggedData) -> IntArray:
-    """(k,) positions of the novel actions that do not occur in the logs."""
-    shown = np.zeros(len(logs.catalogue), dtype=bool)
-    shown[logs.action] = True
-    return np.flatnonzero(logs.catalogue.novel & ~shown)
+class UnseenByRound:
+    """Which novel actions each round of the logs does not show.
+
+    Args:
+        logs: the logs, of one round or several.
+    """
+
+    def __init__(self, logs: LoggedData) -> None:
+        self._logs = logs
+        rounds, self._round = np.unique(np.asarray(logs.round), return_inverse=True)
+        shown = np.zeros((len(rounds), len(logs.catalogue)), dtype=bool)
+        shown[self._round, logs.action] = True
+        hidden = logs.catalogue.novel & ~shown
+        self.actions = np.flatnonzero(hidden.any(axis=0))
+        self._hidden = hidden[:, self.actions].T.astype(np.float64)
+
+    def of(self, some: FloatArray) -> FloatArray:
+        """(c, rounds) sums over the unseen actions of each round, from (c, k) at `actions`."""
+        sums: FloatArray = np.asarray(some, dtype=np.float64) @ self._hidden
+        return sums
+
+    def average(self, sums: FloatArray) -> float:
+        """The mean over rows (or units) of (u, rounds) sums, each row at its own round."""
+        return average(sums[self._logs.context, self._round], self._logs)
 
 
 def unseen(policy: Policy, logs: LoggedData) -> Unseen:
     """The unseen novel actions and the policy's mass on them."""
-    actions = unseen_actions(logs)
-    return Unseen(actions, mass_on(policy, logs, actions))
+    rounds = UnseenByRound(logs)
+    if len(rounds.actions) == 0:
+        check_actions(policy, logs)
+        return Unseen(rounds.actions, 0.0)
+    mass = np.concatenate(
+        [rounds.of(some[:, rounds.actions]) for _, some in distributions(policy, logs)]
+    )
+    return Unseen(rounds.actions, rounds.average(mass))
 
 
 def mass_on(policy: Policy, logs: LoggedData, actions: IntArray) -> float:
@@ -86,18 +114,19 @@ class ModelSums:
 
 def model_sums(policy: Policy, logs: LoggedData, model: RewardModel) -> ModelSums:
     """The sums of pi q, over all actions and over the unseen ones, in one pass."""
-    actions = unseen_actions(logs)
-    value, unseen_value, mass = np.empty((3, len(logs.contexts)))
+    rounds = UnseenByRound(logs)
+    value = np.empty(len(logs.contexts))
+    unseen_value, mass = [], []
     for piece, probabilities in distributions(policy, logs):
         predicted = predictions(model, logs, piece)
         value[piece] = _sum_of_products(probabilities, predicted)
-        some = probabilities[:, actions]
-        unseen_value[piece] = _sum_of_products(some, predicted[:, actions])
-        mass[piece] = some.sum(axis=1, dtype=np.float64)
+        some = probabilities[:, rounds.actions]
+        unseen_value.append(rounds.of(some * predicted[:, rounds.actions]))
+        mass.append(rounds.of(some))
     return ModelSums(
         value[logs.context],
-        average(unseen_value[logs.context], logs),
-        Unseen(actions, average(mass[logs.context], logs)),
+        rounds.average(np.concatenate(unseen_value)),
+        Unseen(rounds.actions, rounds.average(np.concatenate(mass))),
     )
 
 
@@ -108,7 +137,14 @@ def distributions(policy: Policy, logs: LoggedData) -> Iterator[tuple[slice, Flo
 
 
 def check_actions(policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy over other actions than the catalogue's."""
+    """Refuse what is not a policy, or one over other actions than the catalogue's."""
+    require(
+        isinstance(policy, Policy),
+        "estimators take a policy",
+        found=short(policy),
+        cure="for a trained one: trained.policy",
+        error=PolicyError,
+    )
     require(
         policy.n_actions == len(logs.catalogue),
         "a policy must be over the actions of the catalogue",

@@ -43,15 +43,15 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One method: what it believes and promises beside the truth; values relative to pi0's."""
+    """One method: what it believes and promises beside the truth; all over the true V(pi0)."""
 
     method: str
-    believed: float
+    believed: float | None
     """Its own estimate: the reward model's (OPG, Safe OPG), or measured while served (DEPSUE)."""
-    bound: float
-    """The lower bound at level delta that it has from logs."""
-    need: float
-    """What that bound had to exceed: the floor less the margin; the floor where nothing asked."""
+    bound: float | None
+    """The lower bound at level delta that it has from logs; None where it needs none."""
+    need: float | None
+    """What that bound had to exceed: the floor less the margin; None where nothing was asked."""
     value: float
     """True value."""
     novelty: float
@@ -100,19 +100,22 @@ def _run(s: DemoSettings, seed: int, watch: Watch) -> DemoResult:
     logs = world.deploy(world.logging_policy, s.rows, round=0)
     model = fit_rewards(logs, s.rewards, seed=seed, watch=watch)
     naive = train_opg(logs, model, s.naive, seed=seed, name="OPG (naive)", watch=watch)
+    _go_on(naive.interrupted)
     s1, s2 = logs.split((0.5, 0.5), salt=f"demo {seed}")
     need = s.floor * logs.mean_reward()
     model_s1 = fit_rewards(s1, s.rewards, seed=seed, watch=watch)
     safe = train_safe_opg(s1, s2, model_s1, need, s.safe, seed=seed, watch=watch)
+    _go_on(safe.interrupted)
     campaign = DepsueSettings(
         deployments=s.deployments, floor=Floor(s.floor), learner=s.safe, rewards=s.rewards
     )
     deployed = run_depsue(world, s.rows, campaign, seed=seed, watch=watch)
+    _go_on(deployed.interrupted)
     judge = _Judge(world, logs, s)
     cautious = naive_safe_exploration(world.logging_policy, world.catalogue, 1 - s.floor)
     rows = [
-        judge.row("logging policy pi0", world.logging_policy, 1.0, 1.0),
-        judge.row("Naive Safe Exploration", cautious, s.floor, s.floor),
+        judge.row("logging policy pi0", world.logging_policy),
+        judge.row("Naive Safe Exploration", cautious),
         judge.row(
             "OPG (naive)",
             naive.policy,
@@ -123,7 +126,8 @@ def _run(s: DemoSettings, seed: int, watch: Watch) -> DemoResult:
             "Safe OPG",
             safe.policy,
             judge.believed(safe.policy, model_s1),
-            safe.bound.value / judge.logged,
+            safe.bound.value,
+            safe.need,
         ),
     ]
     for d in deployed.deployments:
@@ -131,53 +135,60 @@ def _run(s: DemoSettings, seed: int, watch: Watch) -> DemoResult:
             judge.row(
                 f"DEPSUE {d.k} of {s.deployments}" + ("" if d.trained.passed else ", kept pi0"),
                 d.deployed,
-                d.value / deployed.logging_value,
-                d.trained.bound.value / deployed.logging_value,
-                need=d.trained.need / deployed.logging_value,
+                d.value,
+                d.trained.bound.value,
+                d.trained.need,
                 served=[e.deployed for e in deployed.deployments[: d.k]],
             )
         )
     return DemoResult(s, seed, world, logs, model, naive, safe, deployed, tuple(rows))
 
 
+def _go_on(interrupted: bool) -> None:
+    """A learner hands back what it has when interrupted; the demo stops instead."""
+    if interrupted:
+        raise KeyboardInterrupt
+
+
 class _Judge:
-    """Holds policies against the truth of the world."""
+    """Holds policies against the truth of the world, all relative to the true value of pi0."""
 
     def __init__(self, world: World, logs: LoggedData, settings: DemoSettings) -> None:
         self.world, self.logs, self.settings = world, logs, settings
-        self.logged = logs.mean_reward()
         self.truth = world.value(world.logging_policy)
 
     def believed(self, policy: Policy, model: MlpRewardModel) -> float:
-        """The reward model's value of a policy, relative to pi0's logged value."""
+        """The reward model's value of a policy."""
         with warnings.catch_warnings():  # the table shows what the novel mass does
             warnings.simplefilter("ignore", NovelMassWarning)
-            return DirectMethod(model).estimate(policy, self.logs).value / self.logged
+            return DirectMethod(model).estimate(policy, self.logs).value
 
     def bound(self, policy: Policy) -> float:
         """The bound that OPG never looks at."""
         terms = IPS().terms(policy, self.logs)
-        lower = self.settings.safe.bound.lower(terms, self.settings.safe.delta)
-        return lower.value / self.logged
+        return self.settings.safe.bound.lower(terms, self.settings.safe.delta).value
 
     def row(
         self,
         method: str,
         policy: Policy,
-        believed: float,
-        bound: float,
-        *,
+        believed: float | None = None,
+        bound: float | None = None,
         need: float | None = None,
+        *,
         served: list[Policy] | None = None,
     ) -> DemoRow:
-        """One row of the table."""
+        """One row of the table, from values on the reward's own scale."""
         values = [self.world.value(p) / self.truth for p in served or [policy]]
         average = sum(values) / len(values)
+        believed, bound, need = (
+            None if value is None else value / self.truth for value in (believed, bound, need)
+        )
         return DemoRow(
             method=method,
             believed=believed,
             bound=bound,
-            need=self.settings.floor if need is None else need,
+            need=need,
             value=values[-1],
             novelty=self.world.novelty(policy),
             average=average,

@@ -36,7 +36,8 @@ def write_report(result: DemoResult, folder: str | Path) -> Path:
     ).get_template("demo.html")
     text = page.render(
         result=result,
-        rows=result.rows,
+        headings=HEADINGS,
+        rows=[row_cells(row) for row in result.rows],
         figures={name: as_svg(figure) for name, figure in figures.items()},
         version=__version__,
     )
@@ -141,9 +142,17 @@ def figure_deployments(result: DemoResult) -> Figure:
     k = np.arange(1, len(stages) + 1)
     left.axhline(result.settings.floor, color=RED, ls="--", lw=1.2, label="floor")
     left.plot(
-        k, [r.need for r in stages], "_", ms=22, mew=2, color=RED, label="need = floor - margin"
+        k,
+        [r.need or 0 for r in stages],
+        "_",
+        ms=22,
+        mew=2,
+        color=RED,
+        label="need = floor - margin",
     )
-    left.plot(k, [r.bound for r in stages], "^", ms=8, color=BLUE, label="bound before deploying")
+    left.plot(
+        k, [r.bound or 0 for r in stages], "^", ms=8, color=BLUE, label="bound before deploying"
+    )
     left.plot(k, [r.value for r in stages], "o", ms=8, color=BLUE, label="true value")
     left.plot(
         k,
@@ -196,21 +205,17 @@ def figure_rewards(result: DemoResult) -> Figure:
     return figure
 
 
+HEADINGS = ("method", "safe", "true value", "novelty", "average", "believed", "bound", "need")
+
+
 def row_cells(row: DemoRow) -> list[str]:
-    """A row of the table, as text."""
+    """A row of the table, as text, in the order of `HEADINGS`."""
+    numbers = (row.value, row.novelty, row.average, row.believed, row.bound, row.need)
     return [
         row.method,
-        f"{row.believed:.3f}",
-        f"{row.bound:.3f}",
-        f"{row.need:.3f}",
-        f"{row.value:.3f}",
-        f"{row.novelty:.3f}",
-        f"{row.average:.3f}",
         "yes" if row.safe else "NO",
+        *("–" if number is None else f"{number:.3f}" for number in numbers),
     ]
-
-
-HEADINGS = ("method", "believed", "bound", "need", "true value", "novelty", "average", "safe")
 
 
 def _plain(axis: Axes) -> None:

@@ -9,7 +9,14 @@ import numpy as np
 
 from depsue import rng
 from depsue.data.logs import LoggedData
-from depsue.errors import require
+from depsue.errors import (
+    DataError,
+    is_whole,
+    require,
+    require_positive,
+    require_settings,
+    short,
+)
 from depsue.learners.history import SafelyTrained
 from depsue.learners.safe_opg import SafeOpgSettings, train_safe_opg
 from depsue.progress import Watch, silent
@@ -34,7 +41,13 @@ class Floor:
             cure="Floor(ratio=0.95), or Floor(ratio=None, absolute=0.2)",
         )
         value = self.ratio if self.ratio is not None else self.absolute
-        require(value is not None and value > 0, "a floor must be positive", found=value)
+        require_positive(value, "a floor", "Floor(0.95) asks for 95% of pi0's value")
+        require(
+            self.ratio is None or self.ratio <= 2,
+            "a ratio must be at most 2",
+            found=short(self.ratio),
+            cure="it is a share, not a percentage: Floor(0.95)",
+        )
 
     def of(self, logging_value: float) -> float:
         """C, given V_on(pi0)."""
@@ -43,7 +56,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class DepsueSettings:
-    """How DEPSUE runs; the defaults are the paper's."""
+    """How DEPSUE runs; the defaults are the paper's, but for `when_failed`."""
 
     deployments: int = 2
     """K."""
@@ -59,13 +72,23 @@ class DepsueSettings:
     """What is deployed when the bound stays below the need; the paper deploys anyway."""
 
     def __post_init__(self) -> None:
-        require(self.deployments >= 1, "K must be at least 1", found=self.deployments)
-        require(self.clip is None or self.clip > 0, "clip must be positive", found=self.clip)
+        require(
+            is_whole(self.deployments) and self.deployments >= 1,
+            "deployments (K) must be a whole number, at least 1",
+            found=short(self.deployments),
+            cure="the paper's are 1, 2 and 5",
+        )
+        if self.clip is not None:
+            require_positive(self.clip, "clip", "the paper's for Wiki10 is 1.05; None is no clip")
         require(
             self.when_failed in ("logging policy", "deploy anyway"),
             "when_failed must be 'logging policy' or 'deploy anyway'",
-            found=self.when_failed,
+            found=short(self.when_failed),
+            cure="'deploy anyway' is the paper's",
         )
+        require_settings(self.floor, Floor)
+        require_settings(self.learner, SafeOpgSettings)
+        require_settings(self.rewards, RewardSettings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,25 +116,32 @@ class Deployment:
     value: float
     rows: int
 
+    @property
+    def served(self) -> str:
+        """What was served, in words."""
+        return "the policy" if self.deployed is self.trained.policy else "pi0"
+
 
 @dataclass(frozen=True, eq=False)
 class DepsueResult:
     """All deployments of a run.
 
     Args:
+        logging_policy: pi0.
         logging_value: V_on(pi0), which they are held against.
         deployments: those that were served.
-        interrupted: what was being learned when the user interrupted, or None.
+        interrupted: True if the user stopped the run; nothing half-trained was deployed.
     """
 
+    logging_policy: Policy
     logging_value: float
     deployments: tuple[Deployment, ...]
-    interrupted: SafelyTrained | None = None
+    interrupted: bool = False
 
     @property
     def policy(self) -> Policy:
-        """What the last deployment served."""
-        return self.deployments[-1].deployed
+        """What the last deployment served; pi0 if there was none yet."""
+        return self.deployments[-1].deployed if self.deployments else self.logging_policy
 
     def rows(self) -> list[dict[str, float | int | bool]]:
         """One dict a deployment: k, value, bound, need, floor, margin, novelty, passed, rows."""
@@ -129,13 +159,13 @@ class DepsueResult:
     def __str__(self) -> str:
         lines = [
             f"{'k':>2} {'margin':>8} {'need':>7} {'bound':>7} {'verdict':>8} "
-            f"{'novelty':>8} {'value':>7} {'floor':>7}"
+            f"{'served':>11} {'novelty':>8} {'value':>7} {'floor':>7}"
         ]
         for d in self.deployments:
             verdict = "passed" if d.trained.passed else "failed"
             lines.append(
                 f"{d.k:>2} {d.margin:>8.4f} {d.trained.need:>7.4f} {d.trained.bound.value:>7.4f} "
-                f"{verdict:>8} {d.novelty:>8.3f} {d.value:>7.4f} {d.floor:>7.4f}"
+                f"{verdict:>8} {d.served:>11} {d.novelty:>8.3f} {d.value:>7.4f} {d.floor:>7.4f}"
             )
         return "\n".join(lines)
 
@@ -156,21 +186,23 @@ def run_depsue(
         V_-(pi_1; D_0^(S2)) > C                                              (k = 1)
         V_-(pi_k; D_{k-1}^(S2)) + sum_{k' < k} V_on(pi_k'; D_k') > k C       (k >= 2)
 
-    that is, to V_- > need with need = k C - sum V_on = C - margin. Every D_k has n / K rows.
+    that is, to V_- > need with need = k C - sum V_on = C - margin. Every D_k has n / K rows; D_K,
+    of the last policy, is observed for its row in the result and used for nothing else.
 
     Args:
         environment: where policies are deployed.
-        n: rows in all, |D|; each deployment observes n // K.
+        n: |D|, the rows that are learned from; D_0 and each deployment have n // K.
         settings: how.
         seed: of weights, minibatches and splits.
         logs: D_0, if it is there already; else pi0 is deployed for it.
         watch: shows progress.
     """
     settings = settings or DepsueSettings()
+    require_settings(settings, DepsueSettings)
     m = n // settings.deployments
     require(m >= 1, "there must be a row for each deployment", found=f"{n} rows")
     pi0 = environment.logging_policy
-    logs = environment.deploy(pi0, m, round=0) if logs is None else logs
+    logs = observed(environment, pi0, m, 0) if logs is None else logs
     logging_value = logs.mean_reward()
     floor = settings.floor.of(logging_value)
     cap = np.inf if settings.clip is None else settings.clip * logging_value
@@ -180,10 +212,16 @@ def run_depsue(
         need = floor - margin  # = k C - sum of V_on
         own_seed = rng.derive(seed, "deployment", k)
         s1, s2 = logs.split((0.5, 0.5), salt=f"depsue {own_seed}")
+        try:
+            model = fit_rewards(
+                s1, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)
+            )
+        except KeyboardInterrupt:  # what was served is not lost
+            return DepsueResult(pi0, logging_value, tuple(deployments), interrupted=True)
         trained = train_safe_opg(
             s1,
             s2,
-            fit_rewards(s1, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)),
+            model,
             need,
             settings.learner,
             seed=own_seed,
@@ -191,10 +229,10 @@ def run_depsue(
             watch=watch,
         )
         if trained.interrupted:  # nothing half-trained is served
-            return DepsueResult(logging_value, tuple(deployments), interrupted=trained)
+            return DepsueResult(pi0, logging_value, tuple(deployments), interrupted=True)
         as_learned = trained.passed or settings.when_failed == "deploy anyway"
         serve = trained.policy if as_learned else pi0
-        logs = environment.deploy(serve, m, round=k)
+        logs = observed(environment, serve, m, k)
         deployments.append(
             Deployment(
                 k=k,
@@ -207,17 +245,51 @@ def run_depsue(
                 rows=len(logs),
             )
         )
-    return DepsueResult(logging_value, tuple(deployments))
+    return DepsueResult(pi0, logging_value, tuple(deployments))
+
+
+def observed(environment: Environment, policy: Policy, m: int, k: int) -> LoggedData:
+    """What a deployment logged, held against what was deployed."""
+    logs = environment.deploy(policy, m, round=k)
+    require(
+        isinstance(logs, LoggedData),
+        "deploy must return LoggedData",
+        found=short(logs),
+        cure="build it with LoggedData.from_arrays or from_frame",
+    )
+    wrong = np.flatnonzero(logs.round != k)
+    if len(wrong):
+        raise DataError(
+            f"the logs of deployment {k} must have round {k}",
+            column="round",
+            row=int(wrong[0]),
+            value=int(np.asarray(logs.round)[wrong[0]]),
+            count=len(wrong),
+            cure=f"pass rounds=np.full(n, {k})",
+        )
+    log_prob = policy.log_prob(logs.contexts, logs.action, logs.context)
+    wrong = np.flatnonzero(~(np.abs(np.exp(log_prob) / logs.propensity - 1) < 1e-3))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            "propensities must be those of the deployed policy, to 0.1%",
+            column="propensity",
+            row=row,
+            value=f"{logs.propensity[row]:.6g}, while the policy says {np.exp(log_prob[row]):.6g}",
+            count=len(wrong),
+            cure="log the probability that policy.sample returned with the action",
+        )
+    return logs
 
 
 def novelty_on(policy: Policy, logs: LoggedData) -> float:
-    """N(pi) over the contexts of the logs, each counted as often as it was logged."""
-    novel, counts = logs.catalogue.novel, logs.context_counts
-    total = sum(
-        float(counts[piece] @ pi[:, novel].sum(axis=1))
+    """N(pi) over the contexts of the logs, each counted as in the logs' mean reward."""
+    novel = logs.catalogue.novel
+    weights = np.bincount(logs.context, logs.row_weights, minlength=len(logs.contexts))
+    return sum(
+        float((weights[piece] * pi[:, novel].sum(axis=1)).sum())
         for piece, pi in policy.distributions(logs.contexts)
     )
-    return total / len(logs)
 
 
 def _task(k: int, settings: DepsueSettings) -> str:

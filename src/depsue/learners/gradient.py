@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from depsue import rng
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import require
+from depsue.errors import is_whole, require, require_positive, short
 from depsue.learners.objective import Objective, ValueWithEntropy
 from depsue.policies.network import NetworkPolicy
 from depsue.protocols import RewardModel
@@ -21,7 +22,7 @@ LARGEST_TABLE = 1 << 26
 
 @dataclass(frozen=True)
 class OpgSettings:
-    """How a policy network is trained; the defaults are the paper's for naive OPG."""
+    """How a network is trained; defaults are the paper's for naive OPG, but for `standardise`."""
 
     steps: int = 10_000
     """S: gradient steps."""
@@ -38,10 +39,20 @@ class OpgSettings:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
+            value = getattr(self, name)
             require(
-                getattr(self, name) >= 1, f"{name} must be at least 1", found=getattr(self, name)
+                is_whole(value) and value >= 1,
+                f"{name} must be a whole number, at least 1",
+                found=short(value),
+                cure="the paper's steps are 10_000",
             )
-        require(self.rate > 0, "rate must be positive", found=self.rate)
+        require_positive(self.rate, "rate", "the paper's is 0.1 for OPG and 0.001 for Safe OPG")
+        require(
+            callable(self.objective),
+            "objective must be an Objective",
+            found=short(self.objective),
+            cure="use ValueWithEntropy(alpha), or OwnObjective(function)",
+        )
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,13 @@ class PolicyGradient:
             regulariser=float((reward * log_pi[places, action]).mean()),
             novelty=float((pi @ self._novel).mean()),
         )
+        require(
+            math.isfinite(facts.objective) and math.isfinite(facts.regulariser),
+            "training must not diverge",
+            found=f"an objective of {facts.objective}",
+            cure=f"lower the rate, which is {self.settings.rate:g}",
+        )
+        gradient = gradient.clone()  # an objective may hand out a view
         if lambda_:
             gradient[places, action] += lambda_ * reward
         # from the derivative by log pi to the one by the logits
@@ -119,15 +137,30 @@ class _Predictions:
     """q-hat at the distinct contexts of the logs: a table where it fits, else per minibatch."""
 
     def __init__(self, model: RewardModel, contexts: FloatArray, n_actions: int) -> None:
-        self._model, self._contexts = model, contexts
+        require(
+            isinstance(model, RewardModel),
+            "model must be a reward model",
+            found=short(model),
+            cure="use fit_rewards(logs, seed=...), or OwnRewardModel(callable, n_actions)",
+        )
+        self._model, self._contexts, self._n_actions = model, contexts, n_actions
         self._table: torch.Tensor | None = None
         if len(contexts) * n_actions <= LARGEST_TABLE:
-            self._table = torch.from_numpy(np.array(model.predict(contexts), dtype=np.float32))
+            self._table = self._predict(contexts)
 
     def of(self, context: IntArray) -> torch.Tensor:
         """(m, A) predictions at the given distinct contexts."""
         if self._table is not None:
             return self._table[torch.from_numpy(context.astype(np.int64))]
         distinct, back = np.unique(context, return_inverse=True)
-        some = np.asarray(self._model.predict(self._contexts[distinct]), dtype=np.float32)
-        return torch.from_numpy(some[back])
+        return self._predict(self._contexts[distinct])[torch.from_numpy(back)]
+
+    def _predict(self, contexts: FloatArray) -> torch.Tensor:
+        some = np.array(self._model.predict(contexts), dtype=np.float32)
+        require(
+            some.shape == (len(contexts), self._n_actions) and bool(np.isfinite(some).all()),
+            f"a reward model must predict a finite reward for each of {self._n_actions} actions",
+            found=f"shape {some.shape} for {len(contexts)} contexts",
+            cure="use a model that was fitted on this catalogue",
+        )
+        return torch.from_numpy(some)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """One entry a step; `bound` and `lambda_` stay empty where nothing is constrained."""
 
@@ -39,6 +39,9 @@ class History:
             self.lambda_.append(lambda_)
         if bound is not None:
             self.bound.append(bound)
+
+    def __repr__(self) -> str:
+        return f"History({len(self):,} steps)"
 
     def __len__(self) -> int:
         return len(self.objective)
@@ -107,6 +110,10 @@ class SafelyTrained(Trained):
 
     bound: BoundValue
     need: float
+
+    def __str__(self) -> str:
+        verdict, sign = ("passed", ">") if self.passed else ("FAILED", "<=")
+        return f"{verdict}: bound {self.bound.value:.4f} {sign} need {self.need:.4f}"
 
     @property
     def passed(self) -> bool:

@@ -64,10 +64,18 @@ class OwnObjective:
         with torch.enable_grad():
             leaf = log_pi.detach().requires_grad_(True)
             values = self.function(leaf, q)
+            cure = "sum over actions: lambda log_pi, q: (log_pi.exp() * q).sum(dim=1)"
             require(
-                values.shape == (len(log_pi),),
-                f"an objective must return one value per context, {len(log_pi)} here",
+                isinstance(values, torch.Tensor) and values.requires_grad,
+                "an objective must return a torch tensor that depends on log_pi",
+                found=type(values).__name__,
+                cure=cure,
+            )
+            require(
+                values.shape == (len(log_pi),) and bool(values.isfinite().all()),
+                f"an objective must return one finite value per context, {len(log_pi)} here",
                 found=f"shape {tuple(values.shape)}",
+                cure=cure,
             )
             (gradient,) = torch.autograd.grad(values.sum(), leaf)
         return values.detach(), gradient

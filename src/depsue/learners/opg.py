@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from depsue.data.logs import LoggedData
+from depsue.errors import require_settings
 from depsue.learners.gradient import OpgSettings, PolicyGradient
 from depsue.learners.history import History, Trained
 from depsue.policies.network import NetworkPolicy
@@ -30,6 +31,7 @@ def train_opg(
         watch: shows progress.
     """
     settings = settings or OpgSettings()
+    require_settings(settings, OpgSettings)
     policy = initial_policy(logs, settings, seed)
     gradient = PolicyGradient(policy, logs, model, settings, seed=seed)
     history, interrupted = History(), False

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from depsue.bounds import Hcope
 from depsue.data.logs import LoggedData
-from depsue.errors import require, require_level
+from depsue.errors import (
+    is_real,
+    is_whole,
+    require,
+    require_level,
+    require_positive,
+    require_settings,
+    short,
+)
 from depsue.learners.gradient import OpgSettings, PolicyGradient
 from depsue.learners.history import History, SafelyTrained
 from depsue.learners.opg import initial_policy
@@ -18,7 +27,7 @@ from depsue.protocols import Bound, RewardModel
 
 @dataclass(frozen=True)
 class SafeOpgSettings(OpgSettings):
-    """How Safe OPG trains; the defaults are the paper's."""
+    """How Safe OPG trains; the defaults are the paper's, but for `standardise`."""
 
     rate: float = 0.001
     """eta_psi: step size of the policy."""
@@ -36,13 +45,25 @@ class SafeOpgSettings(OpgSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_level(self.delta)
-        require(self.bound_every >= 1, "bound_every must be at least 1", found=self.bound_every)
+        require(
+            is_whole(self.bound_every) and self.bound_every >= 1,
+            "bound_every must be a whole number, at least 1",
+            found=short(self.bound_every),
+            cure="1 recomputes the bound at every step",
+        )
         require(
             self.keep in ("last", "last passing"),
             "keep must be 'last' or 'last passing'",
-            found=self.keep,
+            found=short(self.keep),
+            cure="'last' is the paper's",
         )
-        require(self.rate_lambda > 0, "rate_lambda must be positive", found=self.rate_lambda)
+        require_positive(self.rate_lambda, "rate_lambda", "the paper's is 0.01")
+        require(
+            isinstance(self.bound, Bound) and not isinstance(self.bound, str | type),
+            "bound must be a bound, made",
+            found=short(self.bound),
+            cure="use Hcope(), Smoothing() or Betting()",
+        )
 
 
 def train_safe_opg(
@@ -75,6 +96,8 @@ def train_safe_opg(
         watch: shows progress, with the bound against the need.
     """
     settings = settings or SafeOpgSettings()
+    require_settings(settings, SafeOpgSettings)
+    _check_problem(s1, s2, need)
     policy = initial_policy(s1, settings, seed)
     gradient = PolicyGradient(policy, s1, model, settings, seed=seed)
     bound_on_s2 = BoundOnLogs(s2, settings.bound, settings.delta)
@@ -103,3 +126,24 @@ def train_safe_opg(
     if passing is not policy and last.value <= need:
         policy, last = passing, bound_on_s2(passing)
     return SafelyTrained(policy, history, interrupted, last, need)
+
+
+def _check_problem(s1: LoggedData, s2: LoggedData, need: float) -> None:
+    require(
+        is_real(need) and math.isfinite(need),
+        "need must be a number",
+        found=short(need),
+        cure="for example 0.95 * logs.mean_reward()",
+    )
+    require(
+        s1.catalogue.hash == s2.catalogue.hash,
+        "S1 and S2 must have the same catalogue",
+        found="catalogues with different ids, features or novel actions",
+        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
+    )
+    require(
+        s1.hash != s2.hash,
+        "S1 and S2 must be different rows: the bound needs rows that the policy did not learn on",
+        found="the same rows twice",
+        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
+    )

@@ -23,6 +23,8 @@ from depsue.protocols import Bound, BoundValue
 
 CONTEXTS_AT_ONCE = 512
 """Contexts whose logits are held at once: small enough to stay near the processor."""
+LARGEST_EXPONENT = 60.0
+"""Beyond it exp loses precision in float32, and logits are shifted by the largest first."""
 
 
 class BoundOnLogs:
@@ -108,7 +110,7 @@ class _RewardedWeights:
     def __call__(self, policy: NetworkPolicy) -> FloatArray:
         hidden = policy.hidden(self._inputs_for(policy))[-1]
         self._pass(policy, hidden, _log_of_sum)
-        if not bool(self._normaliser.isfinite().all()):  # logits beyond float32's exponents
+        if not bool((self._normaliser.abs() < LARGEST_EXPONENT).all()):  # NaN is not below
             self._pass(policy, hidden, torch.logsumexp)
         torch.index_select(self._normaliser, 0, self._context, out=self._spread)
         return self._chosen.sub_(self._spread).sub_(self._log_propensity).exp_().numpy()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import PolicyError, require
+from depsue.errors import PolicyError, require, short
 
 CHUNK_ENTRIES = 1 << 22
 """Probabilities held in memory at once: contexts are taken in chunks of this many over A."""
@@ -37,6 +37,9 @@ class BasePolicy(ABC):
             found="it wraps a callable",
             cure="save its scores as a ScoreTable, or save the model on its own",
         )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n_actions:,} actions)"
 
     def distributions(
         self, contexts: FloatArray, chunk: int | None = None
@@ -66,6 +69,13 @@ class BasePolicy(ABC):
         All rows of a chunk are drawn by one search: the cumulative distribution of the chunk's
         i-th context is shifted by i, so the chunk is one increasing sequence.
         """
+        require(
+            isinstance(rng, np.random.Generator),
+            "rng must be a numpy generator",
+            found=short(rng),
+            cure="np.random.default_rng(seed)",
+            error=PolicyError,
+        )
         rows, pieces = self._rows(contexts, rows, len(contexts))
         uniform = rng.random(len(rows))
         actions = np.empty(len(rows), dtype=np.int32)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from depsue import artifacts
-from depsue.errors import DepsueError, FileError
+from depsue.data.catalogue import ActionCatalogue
+from depsue.errors import DepsueError, FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
 from depsue.policies.scores import OwnPolicy
 from depsue.policies.simple import EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
@@ -14,18 +15,53 @@ from depsue.policies.simple import EpsilonGreedy, Mixture, SoftmaxOfScores, Unif
 FAMILY = "policy"
 
 
-def save(policy: BasePolicy, folder: str | Path) -> None:
-    """Write a policy to `folder`, replacing one that is there."""
+def save(
+    policy: BasePolicy, folder: str | Path, *, catalogue: ActionCatalogue | None = None
+) -> None:
+    """Write a policy to `folder`, replacing one that is there.
+
+    Args:
+        policy: the policy.
+        folder: where.
+        catalogue: the actions it chooses from; its hash is kept, so that `load` can tell.
+    """
+    require(
+        isinstance(policy, BasePolicy),
+        "save takes a policy",
+        found=short(policy),
+        cure="for a trained one: save(trained.policy, ...); a reward model has save of its own",
+        error=PolicyError,
+    )
     settings, arrays = policy.state()
-    artifacts.write(folder, family=FAMILY, kind=policy.kind, settings=settings, arrays=arrays)
+    actions = None if catalogue is None else catalogue.hash
+    artifacts.write(
+        folder,
+        family=FAMILY,
+        kind=policy.kind,
+        settings={"catalogue": actions, "policy": settings},
+        arrays=arrays,
+    )
 
 
-def load(folder: str | Path) -> BasePolicy:
-    """The policy in `folder`; a damaged one, or one of another version, is refused."""
-    return rebuild(*artifacts.read(folder, family=FAMILY))
+def load(folder: str | Path, *, catalogue: ActionCatalogue | None = None) -> BasePolicy:
+    """The policy in `folder`; a damaged one, or one of another version, is refused.
+
+    With a catalogue, a policy that was saved for another one is refused, too: its actions are
+    positions in the catalogue and would come out as other items.
+    """
+    kind, settings, arrays = artifacts.read(folder, family=FAMILY)
+    saved_for = settings.get("catalogue")
+    require(
+        catalogue is None or saved_for == catalogue.hash,
+        "the policy must have been saved for this catalogue",
+        found=f"catalogue {saved_for} in {folder}" if saved_for else f"no catalogue in {folder}",
+        cure="load it with the catalogue that it was saved with: save(policy, folder, catalogue=)",
+        error=FileError,
+    )
+    return rebuild(kind, settings.get("policy"), arrays)
 
 
-def rebuild(kind: str, settings: dict[str, Any], arrays: dict[str, Any]) -> BasePolicy:
+def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
     """A policy of the given kind from its settings and arrays."""
     from depsue.policies.network import NetworkPolicy
 

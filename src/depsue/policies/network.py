@@ -39,15 +39,29 @@ class NetworkPolicy(BasePolicy):
         sizes = [w.shape for w, _ in self.layers]
         require(
             len(sizes) > 0
+            and all(w.ndim == 2 for w, _ in self.layers)
             and all(a[1] == b[0] for a, b in pairwise(sizes))
             and all(b.shape == (w.shape[1],) for w, b in self.layers),
             "the layers of a network must fit each other",
             found=[tuple(s) for s in sizes],
             error=PolicyError,
         )
+        require(
+            all(bool(t.isfinite().all()) for layer in self.layers for t in layer),
+            "the weights of a network must be finite",
+            found="NaN or infinite weights",
+            cure="training diverged: lower the rate",
+            error=PolicyError,
+        )
         d = sizes[0][0]
         self.shift = torch.as_tensor(np.zeros(d) if shift is None else shift, dtype=torch.float32)
         self.scale = torch.as_tensor(np.ones(d) if scale is None else scale, dtype=torch.float32)
+        require(
+            self.shift.shape == self.scale.shape == (d,),
+            f"shift and scale must have {d} entries, one per feature",
+            found=f"{tuple(self.shift.shape)} and {tuple(self.scale.shape)}",
+            error=PolicyError,
+        )
 
     @classmethod
     def initial(
@@ -97,6 +111,13 @@ class NetworkPolicy(BasePolicy):
             f"contexts must have {self.d} features",
             found=f"shape {tuple(x.shape)}",
             cure="pass contexts with the features that the policy was trained on",
+            error=PolicyError,
+        )
+        require(
+            bool(x.isfinite().all()),
+            "contexts must be finite",
+            found="NaN or infinite features",
+            cure="fill the missing features as in training",
             error=PolicyError,
         )
         return (x - self.shift) * self.scale

@@ -28,6 +28,14 @@ class ScoreTable:
         self.contexts = finite_matrix(contexts, "contexts") + np.float32(0)
         self.scores = np.asarray(scores)
         require(
+            self.scores.dtype.kind in "fiub" and bool(np.isfinite(self.scores).all()),
+            "scores must be finite numbers",
+            found=f"type {self.scores.dtype}"
+            + (" with NaN or infinite entries" if self.scores.dtype.kind == "f" else ""),
+            cure="score every action for every context",
+            error=PolicyError,
+        )
+        require(
             self.scores.ndim == 2 and len(self.scores) == len(self.contexts),
             "a score table needs one row of A scores per context",
             found=f"scores {self.scores.shape} for {len(self.contexts)} contexts",
@@ -83,8 +91,9 @@ class OwnPolicy(BasePolicy):
         return self._n_actions
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        out = read_scores(self._call, contexts, self.n_actions)
-        wrong = np.flatnonzero((out < 0).any(axis=1) | (np.abs(out.sum(axis=1) - 1) > 1e-6))
+        out = read_scores(self._call, contexts, self.n_actions, "a policy")
+        total = out.sum(axis=1)
+        wrong = np.flatnonzero((out < 0).any(axis=1) | (np.abs(total - 1) > 1e-5))
         require(
             len(wrong) == 0,
             "a policy's probabilities must be >= 0 and sum to 1",
@@ -95,7 +104,7 @@ class OwnPolicy(BasePolicy):
             cure="normalise them, or use SoftmaxOfScores for raw scores",
             error=PolicyError,
         )
-        return out
+        return np.asarray(out / total[:, None])
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         if not isinstance(self._call, ScoreTable):
@@ -107,15 +116,17 @@ class OwnPolicy(BasePolicy):
         return cls(ScoreTable(arrays["contexts"], arrays["scores"]), settings["n_actions"])
 
 
-def read_scores(scores: Scores, contexts: FloatArray, n_actions: int) -> FloatArray:
-    """(m, A) finite float64 scores out of a team's callable, checked."""
+def read_scores(
+    scores: Scores, contexts: FloatArray, n_actions: int, what: str = "a score function"
+) -> FloatArray:
+    """(m, A) finite float64 numbers out of a team's callable, checked."""
     out = np.asarray(scores(contexts), dtype=np.float64)
     require(
         out.shape == (len(contexts), n_actions) and bool(np.isfinite(out).all()),
-        f"a score function must return finite scores of shape ({len(contexts)}, {n_actions})",
+        f"{what} must return finite numbers of shape ({len(contexts)}, {n_actions})",
         found=f"shape {out.shape}"
         + ("" if np.isfinite(out).all() else " with entries that are NaN or infinite"),
-        cure="score every action of the catalogue for every context",
+        cure="return one number for every action of the catalogue, for every context",
         error=PolicyError,
     )
     return out

@@ -9,9 +9,10 @@ import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, Mask
-from depsue.errors import PolicyError, require
+from depsue.errors import PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy
 from depsue.policies.scores import Scores, ScoreTable, read_scores
+from depsue.protocols import Policy
 
 State = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 
@@ -26,6 +27,7 @@ def checked_support(support: Any, n_actions: int | None = None) -> Mask:
         and n_actions in (None, len(mask)),
         "a policy's support must be a mask over the actions that allows at least one",
         found=f"{mask.dtype} of shape {mask.shape}, {int(mask.sum())} allowed",
+        cure="~catalogue.novel is the support of pi0, catalogue.novel the novel actions",
         error=PolicyError,
     )
     return mask
@@ -147,7 +149,7 @@ class Mixture(BasePolicy):
 
     kind = "mixture"
 
-    def __init__(self, parts: Sequence[BasePolicy], weights: Sequence[float]) -> None:
+    def __init__(self, parts: Sequence[Policy], weights: Sequence[float]) -> None:
         shares = np.asarray(weights, dtype=np.float64)
         require(
             len(parts) == len(shares) > 0
@@ -167,13 +169,20 @@ class Mixture(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         out = np.zeros((len(contexts), self.n_actions))
         for share, part in zip(self.weights, self.parts, strict=True):
-            out += share * part.probabilities(contexts)
+            for piece, pi in part.distributions(contexts):
+                out[piece] += share * pi
         return out
 
     def state(self) -> State:
         settings: dict[str, Any] = {"weights": self.weights.tolist(), "parts": []}
         arrays: dict[str, np.ndarray[Any, Any]] = {}
         for place, part in enumerate(self.parts):
+            if not isinstance(part, BasePolicy):
+                raise PolicyError(
+                    "every part of a mixture that is saved must be a policy of depsue",
+                    found=short(part),
+                    cure="save that part on its own",
+                )
             inner, inner_arrays = part.state()
             settings["parts"].append({"kind": part.kind, "settings": inner})
             arrays.update({f"{place}.{name}": a for name, a in inner_arrays.items()})
@@ -192,12 +201,18 @@ class Mixture(BasePolicy):
 
 
 def naive_safe_exploration(
-    logging_policy: BasePolicy, catalogue: ActionCatalogue, share: float = 0.05
+    logging_policy: Policy, catalogue: ActionCatalogue, share: float = 0.05
 ) -> Mixture:
     """Naive Safe Exploration: (1 - share) pi0 + share uniform over the novel actions.
 
     Whatever the novel actions are worth, its value is at least (1 - share) V(pi0).
     """
+    require(
+        is_real(share) and 0 < share < 1,
+        "share must lie in (0, 1)",
+        found=short(share),
+        cure="0.05 explores in 5% of the decisions",
+    )
     require(
         bool(catalogue.novel.any()),
         "there must be a novel action to explore",

@@ -11,7 +11,7 @@ import torch
 
 from depsue import artifacts
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import ConfigError, require
+from depsue.errors import ConfigError, FileError, require
 from depsue.rewards.mlp import BatchedMlp
 
 FAMILY = "reward model"
@@ -61,7 +61,7 @@ class MlpRewardModel:
         features: (A, d_a) features of the actions.
         r_max: the declared largest reward.
         combine: "mean" or "min" over members.
-        report: how well it fits; None if it was loaded.
+        report: how well it fits; None if it was loaded, or combined anew.
     """
 
     def __init__(
@@ -77,8 +77,9 @@ class MlpRewardModel:
         self.r_max, self.combine, self.report = float(r_max), combine, report
 
     def combined(self, combine: Combine) -> MlpRewardModel:
-        """The same members, combined by "mean" or "min"."""
-        return MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, self.report)
+        """The same members, combined by "mean" or "min"; the report is of one combination."""
+        report = self.report if combine == self.combine else None
+        return MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, report)
 
     def members(self, contexts: FloatArray) -> FloatArray:
         """(B, m, A) predictions of each member."""
@@ -127,6 +128,17 @@ class MlpRewardModel:
     def load(cls, folder: str | Path) -> MlpRewardModel:
         """The model in `folder`; a damaged one, or one of another version, is refused."""
         _, settings, arrays = artifacts.read(folder, family=FAMILY)
+        try:
+            return cls._rebuilt(settings, arrays)
+        except (KeyError, TypeError, ValueError, RuntimeError) as problem:
+            raise FileError(
+                "the settings and arrays of a saved reward model must fit together",
+                found=f"{type(problem).__name__}: {problem}",
+                cure="restore it from a copy, or fit it again",
+            ) from problem
+
+    @classmethod
+    def _rebuilt(cls, settings: dict[str, Any], arrays: artifacts.Arrays) -> MlpRewardModel:
         tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
         layers = range(settings["layers"])
         mlp = BatchedMlp(

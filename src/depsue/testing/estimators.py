@@ -14,7 +14,7 @@ Laws that are statistical draw from fixed seeds and fail beyond `Z` standard err
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -40,7 +40,7 @@ class TableModel:
         table: (u, A) predictions for the known contexts.
     """
 
-    table: ScoreTable
+    table: Callable[[FloatArray], FloatArray]
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
