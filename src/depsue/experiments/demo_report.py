@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -89,30 +90,22 @@ def figure_overview(result: DemoResult) -> Figure:
     axis.plot([r.novelty for r in stages], [r.value for r in stages], color=BLUE, lw=1, alpha=0.6)
     for row in result.rows:
         staged = row in stages
-        colour = BLUE if staged else GREY
-        if not row.safe:
-            colour = RED
-        axis.scatter(
-            row.novelty,
-            row.value,
-            s=70,
-            color=colour,
-            zorder=3,
-            marker="o" if staged or row.method == "Safe OPG" else "s",
-        )
-        axis.annotate(
-            row.method,
-            (row.novelty, row.value),
-            xytext=(8, 6),
-            textcoords="offset points",
-            color=colour,
-            fontsize=9,
-        )
+        marker = "o" if staged or row.method == "Safe OPG" else "s"
+        axis.scatter(row.novelty, row.value, s=70, color=_colour(row), zorder=3, marker=marker)
         if staged:
             axis.plot([row.novelty] * 2, [row.value, row.average], ":", color=BLUE, lw=1)
             axis.scatter(
                 row.novelty, row.average, s=46, facecolors="none", edgecolors=BLUE, zorder=3
             )
+    for same in _at_one_place(result.rows):
+        axis.annotate(
+            ", ".join(row.method for row in same),
+            (same[0].novelty, same[0].value),
+            xytext=(8, -14) if same[0] in stages else (8, 6),
+            textcoords="offset points",
+            color=_colour(same[0]),
+            fontsize=9,
+        )
     if stages:
         axis.scatter(
             [],
@@ -132,6 +125,20 @@ def figure_overview(result: DemoResult) -> Figure:
     )
     _plain(axis)
     return figure
+
+
+def _colour(row: DemoRow) -> str:
+    if not row.safe:
+        return RED
+    return BLUE if row.method.startswith("DEPSUE") else GREY
+
+
+def _at_one_place(rows: Sequence[DemoRow]) -> list[list[DemoRow]]:
+    """Rows whose marks coincide, so that they share a label."""
+    places: dict[tuple[float, float], list[DemoRow]] = {}
+    for row in rows:
+        places.setdefault((round(row.novelty, 3), round(row.value, 3)), []).append(row)
+    return list(places.values())
 
 
 def figure_deployments(result: DemoResult) -> Figure:
