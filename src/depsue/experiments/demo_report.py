@@ -87,7 +87,6 @@ def figure_overview(result: DemoResult) -> Figure:
         va="bottom",
     )
     stages = [row for row in result.rows if row.method.startswith("DEPSUE")]
-    axis.plot([r.novelty for r in stages], [r.value for r in stages], color=BLUE, lw=1, alpha=0.6)
     for row in result.rows:
         staged = row in stages
         marker = "o" if staged or row.method == "Safe OPG" else "s"
@@ -101,7 +100,8 @@ def figure_overview(result: DemoResult) -> Figure:
         axis.annotate(
             ", ".join(row.method for row in same),
             (same[0].novelty, same[0].value),
-            xytext=(8, -14) if same[0] in stages else (8, 6),
+            xytext=(-8, -12) if same[0] in stages else (8, 6),
+            ha="right" if same[0] in stages else "left",
             textcoords="offset points",
             color=_colour(same[0]),
             fontsize=9,
@@ -150,16 +150,15 @@ def figure_deployments(result: DemoResult) -> Figure:
     left.axhline(result.settings.floor, color=RED, ls="--", lw=1.2, label="floor")
     left.plot(
         k,
-        [r.need or 0 for r in stages],
+        np.array([r.need for r in stages], dtype=float),
         "_",
         ms=22,
         mew=2,
         color=RED,
         label="need = floor - margin",
     )
-    left.plot(
-        k, [r.bound or 0 for r in stages], "^", ms=8, color=BLUE, label="bound before deploying"
-    )
+    bounds = np.array([r.bound for r in stages], dtype=float)
+    left.plot(k, bounds, "^", ms=8, color=BLUE, label="bound before deploying")
     left.plot(k, [r.value for r in stages], "o", ms=8, color=BLUE, label="true value")
     left.plot(
         k,
