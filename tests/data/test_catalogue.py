@@ -230,3 +230,8 @@ def test_novel_is_a_list_of_ids_and_nothing_else() -> None:
 def test_a_catalogue_prints_in_one_line() -> None:
     catalogue = ActionCatalogue.of(["a", "b"], novel=["b"], features=np.zeros((2, 3)))
     assert repr(catalogue) == "ActionCatalogue(2 actions, 1 of them novel, 3 features)"
+
+
+def test_ids_that_numpy_would_cut_are_refused() -> None:
+    with pytest.raises(DataError, match="ids must not contain NUL. Found: column 'id', row 1"):
+        ActionCatalogue.of(["a", "a\0"])

@@ -128,7 +128,7 @@ def test_neighbouring_strings_do_not_run_together(build: Build) -> None:
 
 
 def test_odd_strings_have_a_hash(build: Build) -> None:
-    odd = ["", "\x00", "\ud800", "é" * 1000]
+    odd = ["", " ", "\ud800", "é" * 1000]
     logs = build(units=odd)
     assert logs.units is not None and logs.units.tolist() == odd
     assert len(logs.hash) == 64

@@ -235,7 +235,7 @@ def rows(draw: st.DrawFn) -> dict[str, Any]:
     def column(of: st.SearchStrategy[Any]) -> list[Any]:
         return draw(st.lists(of, min_size=n, max_size=n))
 
-    text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+    text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
     return {
         "x": np.array(column(finite), dtype=np.float32),
         "y": np.array(column(st.sampled_from([-0.0, 0.0, 1.0])), dtype=np.float64),

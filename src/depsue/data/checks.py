@@ -165,6 +165,8 @@ def plain_ids(values: Any, column: str) -> Array:
     if array.dtype == object:
         kinds = np.array([_kind_of_id(v) for v in array])
         if (kinds == "string").all():
+            nul = np.array(["\0" in v for v in array], dtype=bool)  # numpy would cut it off
+            first_bad(nul, array, "ids must not contain NUL", column, "strip the character")
             return array.copy()
         bad = (kinds == "other") | (kinds != kinds[:1])
     else:
