@@ -167,3 +167,10 @@ def test_bad_novel_actions_are_named(feedback: dict[str, Any], novel: Any) -> No
     with pytest.raises(DataError) as caught:
         LoggedData.from_obp(feedback, r_max=1.0, novel=novel)
     assert caught.value.column == "novel"
+
+
+def test_n_rounds_must_be_the_number_of_rows(feedback: dict[str, Any]) -> None:
+    feedback["n_rounds"] = len(feedback["action"]) + 1
+    with pytest.raises(DataError, match="same length") as caught:
+        LoggedData.from_obp(feedback, r_max=1.0)
+    assert caught.value.column == "n_rounds"

@@ -41,6 +41,8 @@ def rows_of_feedback(
     require_rows(n)
     for name, values in columns.items():
         same_length(name, len(np.atleast_1d(values)), n)
+    if feedback.get("n_rounds") is not None:
+        same_length("n_rounds", int(feedback["n_rounds"]), n)
     kept = _one_position(feedback.get("position"), position, n)
     return {
         "contexts": columns["context"][kept],

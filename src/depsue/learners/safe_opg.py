@@ -17,10 +17,10 @@ from depsue.errors import (
     require_settings,
     short,
 )
+from depsue.learners.bound_on_logs import BoundOnLogs
 from depsue.learners.gradient import OpgSettings, PolicyGradient
 from depsue.learners.history import History, SafelyTrained
 from depsue.learners.opg import initial_policy
-from depsue.learners.safety import BoundOnLogs
 from depsue.progress import Watch, silent
 from depsue.protocols import Bound, RewardModel
 
