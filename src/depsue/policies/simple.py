@@ -17,14 +17,11 @@ from depsue.protocols import Policy
 State = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 
 
-def checked_support(support: Any, n_actions: int | None = None) -> Mask:
+def checked_support(support: Any) -> Mask:
     """(A,) True where a policy may choose, checked to allow at least one action."""
     mask = np.asarray(support)
     require(
-        mask.dtype == bool
-        and mask.ndim == 1
-        and bool(mask.any())
-        and n_actions in (None, len(mask)),
+        mask.dtype == bool and mask.ndim == 1 and bool(mask.any()),
         "a policy's support must be a mask over the actions that allows at least one",
         found=f"{mask.dtype} of shape {mask.shape}, {int(mask.sum())} allowed",
         cure="~catalogue.novel is the support of pi0, catalogue.novel the novel actions",

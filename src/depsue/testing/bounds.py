@@ -243,7 +243,10 @@ class BoundConformance:
         self.covers(NEAR_DETERMINISTIC)
 
     def test_covers_paired_terms_with_rare_losses(self) -> None:
-        if not self.weighted_only:
+        if self.weighted_only:
+            terms = RARE_LOSSES.draw(self.rng(11))
+            _refuses(ConfigError, lambda: self.bound.lower(terms, 0.05), "weights")
+        else:
             self.covers(RARE_LOSSES)
 
     def covers(self, world: Hard) -> None:
