@@ -7,7 +7,8 @@ import pytest
 
 from depsue.data import ActionCatalogue
 from depsue.errors import ConfigError
-from depsue.experiments.world import SyntheticSettings, World, synthetic_world
+from depsue.experiments.mean_rewards import RewardTable
+from depsue.experiments.world import SyntheticSettings, World, softmax_of_logit, synthetic_world
 from depsue.policies import Uniform, naive_safe_exploration
 
 SMALL = {"users": 60, "supported": 12, "novel": 4, "d": 3}
@@ -30,7 +31,9 @@ def test_logs_agree_with_the_true_value_and_propensities() -> None:
 def test_value_and_novelty_are_exact() -> None:
     q = np.array([[0.1, 0.9, 0.5], [0.3, 0.7, 0.5]])
     catalogue = ActionCatalogue(np.arange(3), np.array([False, False, True]))
-    world = World(np.eye(2, dtype=np.float32), q, catalogue, beta=0.0, seed=0)
+    users = np.eye(2, dtype=np.float32)
+    pi0 = softmax_of_logit(users, q, 0.0, catalogue)
+    world = World(users, RewardTable(q), catalogue, pi0, seed=0)
     assert world.value(world.logging_policy) == pytest.approx(0.5)
     assert world.best_value() == pytest.approx(0.8)
     explore = naive_safe_exploration(world.logging_policy, catalogue, 0.2)
@@ -101,5 +104,6 @@ def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None
 
 def test_q_must_fit_users_and_actions() -> None:
     catalogue = ActionCatalogue.of([0, 1])
-    with pytest.raises(ConfigError, match="one mean reward in"):
-        World(np.eye(2, dtype=np.float32), np.full((2, 2), 1.5), catalogue, beta=0, seed=0)
+    rewards, pi0 = RewardTable(np.full((2, 3), 0.5)), Uniform(np.ones(2, dtype=bool))
+    with pytest.raises(ConfigError, match="one mean reward per user"):
+        World(np.eye(2, dtype=np.float32), rewards, catalogue, pi0, seed=0)

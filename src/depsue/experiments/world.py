@@ -11,6 +11,7 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import require
+from depsue.experiments.mean_rewards import MeanRewards, RewardTable
 from depsue.policies import BasePolicy, ScoreTable, SoftmaxOfScores
 from depsue.protocols import Policy
 
@@ -18,13 +19,11 @@ from depsue.protocols import Policy
 class World:
     """An `Environment` with known truth: u users, A actions, Bernoulli rewards with mean q.
 
-    The logging policy is the paper's: softmax of beta logit q over the supported actions.
-
     Args:
         contexts: (u, d) distinct contexts, one per user.
-        q: (u, A) mean rewards in [0, 1].
+        rewards: q, over the same u users and A actions.
         catalogue: the actions and which are novel.
-        beta: inverse temperature of the logging policy.
+        logging_policy: pi0.
         seed: of what users do.
         decay: share of every mean reward that is lost from one round to the next.
         with_units: log the user as the unit of a row.
@@ -33,24 +32,22 @@ class World:
     def __init__(
         self,
         contexts: FloatArray,
-        q: FloatArray,
+        rewards: MeanRewards,
         catalogue: ActionCatalogue,
+        logging_policy: BasePolicy,
         *,
-        beta: float,
         seed: int,
         decay: float = 0.0,
         with_units: bool = False,
     ) -> None:
         require(
-            q.shape == (len(contexts), len(catalogue)) and bool(((q >= 0) & (q <= 1)).all()),
-            "q must have one mean reward in [0, 1] per user and action",
-            found=f"shape {q.shape}",
+            rewards.shape == (len(contexts), len(catalogue)),
+            "there must be one mean reward per user and action",
+            found=f"{rewards.shape} for {len(contexts)} users and {len(catalogue)} actions",
         )
-        self.contexts, self.q, self._catalogue = contexts, q, catalogue
+        self.contexts, self.rewards, self._catalogue = contexts, rewards, catalogue
+        self._logging_policy = logging_policy
         self._seed, self._decay, self._with_units = seed, decay, with_units
-        mean = np.clip(q, 1e-6, 1 - 1e-6)
-        scores = ScoreTable(contexts, np.log(mean) - np.log1p(-mean))
-        self._logging_policy = SoftmaxOfScores(scores, beta, ~catalogue.novel)
 
     @property
     def catalogue(self) -> ActionCatalogue:
@@ -62,12 +59,17 @@ class World:
         """pi0."""
         return self._logging_policy
 
+    @property
+    def q(self) -> FloatArray:
+        """(u, A) mean rewards in round 0; for small worlds."""
+        return self.rewards.q
+
     def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
         """n decisions for users drawn uniformly, as the logs of that round."""
         draw = rng.generator(self._seed, "deploy", round)
         users = draw.integers(0, len(self.contexts), n)
         actions, propensities = policy.sample(self.contexts, draw, users)
-        mean = self.q[users, actions] * self._level(round)
+        mean = self.rewards.pairs(users, actions) * self._level(round)
         return LoggedData.from_arrays(
             contexts=self.contexts,
             context_rows=users,
@@ -84,7 +86,7 @@ class World:
         """V(pi) in that round, exactly."""
         total = 0.0
         for piece, pi in policy.distributions(self.contexts):
-            total += float((pi * self.q[piece]).sum())
+            total += float(self.rewards.expected(piece, pi).sum())
         return total * self._level(round) / len(self.contexts)
 
     def novelty(self, policy: Policy) -> float:
@@ -95,7 +97,23 @@ class World:
 
     def best_value(self) -> float:
         """V(pi*): every user gets the best of all actions."""
-        return float(self.q.max(axis=1).mean())
+        return float(self.rewards.best().mean())
+
+    def best_novelty(self) -> float:
+        """N(pi*); where several actions are best, pi* takes each of them equally often."""
+        return float(self.rewards.best_within(self._catalogue.novel).mean())
+
+    def reseeded(self, seed: int) -> World:
+        """The same world, in which users do otherwise."""
+        return World(
+            self.contexts,
+            self.rewards,
+            self._catalogue,
+            self._logging_policy,
+            seed=seed,
+            decay=self._decay,
+            with_units=self._with_units,
+        )
 
     def _level(self, round: int) -> float:
         return float((1 - self._decay) ** round)
@@ -156,8 +174,30 @@ def synthetic_world(settings: SyntheticSettings | None = None, *, seed: int) -> 
     q[:, novel] *= s.novel_quality
     catalogue = ActionCatalogue(np.arange(n_actions), novel, features)
     return World(
-        users, q, catalogue, beta=s.beta, seed=seed, decay=s.decay, with_units=s.with_units
+        users,
+        RewardTable(q),
+        catalogue,
+        softmax_of_logit(users, q, s.beta, catalogue),
+        seed=seed,
+        decay=s.decay,
+        with_units=s.with_units,
     )
+
+
+def softmax_of_logit(
+    contexts: FloatArray, q: FloatArray, beta: float, catalogue: ActionCatalogue
+) -> SoftmaxOfScores:
+    """The paper's pi0: softmax of beta logit q over the supported actions.
+
+    Args:
+        contexts: (u, d) all users that it may be asked about.
+        q: (u, A) their mean rewards.
+        beta: inverse temperature: below 0 poor, large near-optimal.
+        catalogue: the actions and which are novel.
+    """
+    mean = np.clip(q, 1e-6, 1 - 1e-6)
+    scores = ScoreTable(contexts, np.log(mean) - np.log1p(-mean))
+    return SoftmaxOfScores(scores, beta, ~catalogue.novel)
 
 
 def _offset(logit: FloatArray, rate: float) -> float:
