@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from depsue import rng
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, require
+from depsue.errors import DataError, require, short
 from depsue.progress import Watch, silent
 from depsue.rewards.mlp import BatchedMlp
 from depsue.rewards.model import Combine, FitReport, MlpRewardModel
@@ -51,6 +51,12 @@ class RewardSettings:
             require(
                 getattr(self, name) >= 1, f"{name} must be at least 1", found=getattr(self, name)
             )
+        require(
+            len(self.hidden) >= 1 and all(type(h) is int and h >= 1 for h in self.hidden),
+            "hidden must be the widths of at least one layer",
+            found=short(self.hidden),
+            cure="the paper's are (100, 10)",
+        )
         require(0 < self.heldout < 1, "heldout must lie in (0, 1)", found=self.heldout)
         require(self.conservatism >= 0, "conservatism must be >= 0", found=self.conservatism)
 

@@ -11,8 +11,8 @@ import torch
 from depsue import rng
 from depsue.data.checks import FloatArray
 
-PAIRS_AT_ONCE = 1 << 14
-"""Pairs whose first hidden layer is held at once when every action is predicted."""
+ACTIONS_AT_ONCE = 1000
+"""Actions whose first hidden layer is held at once: small enough to stay near the processor."""
 
 
 class BatchedMlp:
@@ -96,21 +96,30 @@ class BatchedMlp:
         return (torch.cat([contexts, features], dim=-1) - self.shift) * self.scale
 
     def all_pairs(self, contexts: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """(B, m, A) logits of every pair of m contexts (m, d) and A actions (A, d_a)."""
+        """(B, m, A) logits of every pair of m contexts (m, d) and A actions (A, d_a).
+
+        With u the context's part of the first layer and v the action's, relu(u + v) is
+        max(v, -u) + u: one pass over the pairs, and u's share is added once a context. Actions
+        lie along the last axis throughout, which the products with few hidden units like best.
+        """
         d, first = self.d, self.weights[0]
         x = (contexts - self.shift[:d]) * self.scale[:d]
         e = (features - self.shift[d:]) * self.scale[d:]
         out = torch.empty(self.members, len(x), len(e))
-        step = max(1, PAIRS_AT_ONCE // len(e))
+        pieces = [slice(k, k + ACTIONS_AT_ONCE) for k in range(0, len(e), ACTIONS_AT_ONCE)]
         for j in range(self.members):
-            from_context = x @ first[j, :d]
-            from_action = torch.addmm(self.biases[0][j], e, first[j, d:])
-            for start in range(0, len(x), step):
-                h = (from_context[start : start + step, None] + from_action).relu_()
-                h = h.reshape(-1, h.shape[-1])
-                for place in range(1, len(self.weights)):
-                    h = torch.addmm(self.biases[place][j], h, self.weights[place][j])
-                    if place + 1 < len(self.weights):
-                        h = h.relu_()
-                out[j, start : start + step] = h.reshape(-1, len(e))
+            weights = [w[j].T.contiguous() for w in self.weights[1:]]
+            biases = [b[j].T for b in self.biases[1:]]
+            of_context = x @ first[j, :d]
+            of_action = torch.addmm(self.biases[0][j], e, first[j, d:]).T
+            second = torch.addmm(biases[0], weights[0], of_context.T)  # (out, m) biases of layer 2
+            for piece in pieces:
+                v = of_action[:, piece].contiguous()
+                h = torch.empty_like(v)
+                for row, u in enumerate(of_context):
+                    torch.maximum(v, -u[:, None], out=h)
+                    g = torch.addmm(second[:, row : row + 1], weights[0], h)
+                    for weight, bias in zip(weights[1:], biases[1:], strict=True):
+                        g = torch.addmm(bias, weight, g.relu_())
+                    out[j, row, piece] = g[0]
         return out
