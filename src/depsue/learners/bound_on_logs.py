@@ -21,8 +21,8 @@ from depsue.data.terms import WeightedTerms
 from depsue.policies.network import NetworkPolicy
 from depsue.protocols import Bound, BoundValue
 
-CONTEXTS_AT_ONCE = 512
-"""Contexts whose logits are held at once: small enough to stay near the processor."""
+LOGITS_AT_ONCE = 1 << 19
+"""Logits that are held at once: few enough to stay near the processor."""
 LARGEST_EXPONENT = 60.0
 """Beyond it exp loses precision in float32, and logits are shifted by the largest first."""
 
@@ -93,14 +93,14 @@ class _RewardedWeights:
         context = logs.context[rows].astype(np.int64)
         self._context = torch.from_numpy(context)
         self._log_propensity = torch.from_numpy(np.log(logs.propensity[rows]).astype(np.float32))
-        starts = range(0, len(logs.contexts), CONTEXTS_AT_ONCE)
+        at_once = min(max(1, LOGITS_AT_ONCE // self._a), len(logs.contexts))
         self._pieces = []
-        for start in starts:
-            stop = min(start + CONTEXTS_AT_ONCE, len(logs.contexts))
+        for start in range(0, len(logs.contexts), at_once):
+            stop = min(start + at_once, len(logs.contexts))
             first, last = np.searchsorted(context, [start, stop])
             places = (context[first:last] - start) * self._a + logs.action[rows[first:last]]
             self._pieces.append((slice(start, stop), slice(first, last), torch.from_numpy(places)))
-        self._logits = torch.empty(min(CONTEXTS_AT_ONCE, len(logs.contexts)), self._a)
+        self._logits = torch.empty(at_once, self._a)
         self._normaliser = torch.empty(len(logs.contexts))
         self._chosen = torch.empty(len(rows))
         self._spread = torch.empty(len(rows))

@@ -36,16 +36,25 @@ class OpgSettings:
     """Widths of the hidden layers."""
     standardise: bool = True
     """Standardise contexts to the training contexts' mean and deviation (the paper does not)."""
+    sampled_actions: int | None = None
+    """Ask q-hat about so many actions a row, sampled from pi; None: about all. For catalogues so
+    large that predictions for all pairs would cost too much. Unbiased where F is linear in q."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
+        for name in ("steps", "batch", "sampled_actions"):
             value = getattr(self, name)
             require(
-                is_whole(value) and value >= 1,
+                (is_whole(value) and value >= 1) or (value is None and name == "sampled_actions"),
                 f"{name} must be a whole number, at least 1",
                 found=short(value),
                 cure="the paper's steps are 10_000",
             )
+        require(
+            self.sampled_actions is None or isinstance(self.objective, ValueWithEntropy),
+            "sampled_actions needs an objective that is linear in q-hat",
+            found=short(self.objective),
+            cure="use ValueWithEntropy, or sampled_actions=None",
+        )
         require_positive(self.rate, "rate", "the paper's is 0.1 for OPG and 0.001 for Safe OPG")
         require(
             callable(self.objective),
@@ -67,8 +76,8 @@ class StepFacts:
 class PolicyGradient:
     """Stochastic gradient ascent on F + lambda R over minibatches of logged rows.
 
-    The gradient by the logits is exact (a sum over all actions, not a sample), and is scaled by
-    1 / max pi over the minibatch, as in the paper's appendix.
+    The gradient by the logits is exact (a sum over all actions, unless `sampled_actions` is set),
+    and is scaled by 1 / max pi over the minibatch, as in the paper's appendix.
 
     Args:
         policy: the network, changed in place.
@@ -92,7 +101,12 @@ class PolicyGradient:
         self._inputs = policy.inputs(logs.contexts)
         self._context, self._action = logs.context, logs.action
         self._reward = torch.from_numpy(np.array(logs.reward, dtype=np.float32))
-        self._q = _Predictions(model, logs.contexts, policy.n_actions)
+        self._q: _Predictions | _Sampled
+        if settings.sampled_actions is None:
+            self._q = _Predictions(model, logs.contexts, policy.n_actions)
+        else:
+            baseline, each = logs.mean_reward(), settings.sampled_actions
+            self._q = _Sampled(model, logs.contexts, baseline, each, seed=seed)
         self._novel = torch.from_numpy(logs.catalogue.novel.astype(np.float32))
 
     def draw_rows(self) -> IntArray:
@@ -111,7 +125,7 @@ class PolicyGradient:
         outputs = self.policy.hidden(self._inputs[torch.from_numpy(context.astype(np.int64))])
         log_pi = torch.log_softmax(self.policy.logits(outputs[-1]), dim=1)
         pi = log_pi.exp()
-        values, gradient = self.settings.objective(log_pi, pi, self._q.of(context))
+        values, gradient = self.settings.objective(log_pi, pi, self._q.of(context, pi))
         facts = StepFacts(
             objective=float(values.mean()),
             regulariser=float((reward * log_pi[places, action]).mean()),
@@ -137,18 +151,13 @@ class _Predictions:
     """q-hat at the distinct contexts of the logs: a table where it fits, else per minibatch."""
 
     def __init__(self, model: RewardModel, contexts: FloatArray, n_actions: int) -> None:
-        require(
-            isinstance(model, RewardModel),
-            "model must be a reward model",
-            found=short(model),
-            cure="use fit_rewards(logs, seed=...), or OwnRewardModel(callable, n_actions)",
-        )
+        _require_model(model)
         self._model, self._contexts, self._n_actions = model, contexts, n_actions
         self._table: torch.Tensor | None = None
         if len(contexts) * n_actions <= LARGEST_TABLE:
             self._table = self._predict(contexts)
 
-    def of(self, context: IntArray) -> torch.Tensor:
+    def of(self, context: IntArray, pi: torch.Tensor) -> torch.Tensor:
         """(m, A) predictions at the given distinct contexts."""
         if self._table is not None:
             return self._table[torch.from_numpy(context.astype(np.int64))]
@@ -164,3 +173,51 @@ class _Predictions:
             cure="use a model that was fitted on this catalogue",
         )
         return torch.from_numpy(some)
+
+
+class _Sampled:
+    """An unbiased estimate of q-hat at all actions from predictions at a few, drawn from pi.
+
+    With a_1 .. a_M drawn by systematic sampling, so that M pi(a) of them are a on average::
+
+        q~(x, a) = b + sum_j 1{a_j = a} (q-hat(x, a) - b) / (M pi(a|x))
+
+    has mean q-hat(x, a) for every a; the constant b only lowers its variance.
+    """
+
+    def __init__(
+        self,
+        model: RewardModel,
+        contexts: FloatArray,
+        baseline: float,
+        each: int,
+        *,
+        seed: int,
+    ) -> None:
+        _require_model(model)
+        self._model, self._contexts = model, contexts
+        self._baseline, self._each = baseline, each
+        self._draw = rng.generator(seed, "sampled actions")
+
+    def of(self, context: IntArray, pi: torch.Tensor) -> torch.Tensor:
+        """(m, A) estimates at the given distinct contexts, whose distributions are pi (m, A)."""
+        m, each = len(pi), self._each
+        cumulative = pi.cumsum(dim=1)
+        offset = torch.from_numpy(self._draw.random((m, 1), dtype=np.float32))
+        points = (offset + torch.arange(each)) / each * cumulative[:, -1:]
+        action = torch.searchsorted(cumulative, points).clamp_(max=pi.shape[1] - 1)
+        rows = np.repeat(np.arange(m), each)
+        some = self._model.predict_pairs(self._contexts[context], action.numpy().ravel(), rows)
+        predicted = torch.from_numpy(np.asarray(some, dtype=np.float32)).view(m, each)
+        out = torch.full_like(pi, self._baseline)
+        weight = (predicted - self._baseline) / (each * pi.gather(1, action))
+        return out.scatter_add_(1, action, weight)
+
+
+def _require_model(model: RewardModel) -> None:
+    require(
+        isinstance(model, RewardModel),
+        "model must be a reward model",
+        found=short(model),
+        cure="use fit_rewards(logs, seed=...), or OwnRewardModel(callable, n_actions)",
+    )

@@ -27,6 +27,8 @@ class History:
     novelty: list[float] = field(default_factory=list)
     lambda_: list[float] = field(default_factory=list)
     bound: list[float] = field(default_factory=list)
+    bound_seconds: float = 0.0
+    """Time spent on the bound, of all that training took."""
 
     def add(
         self, facts: StepFacts, *, lambda_: float | None = None, bound: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,7 +108,9 @@ def train_safe_opg(
         for step in range(1, settings.steps + 1):
             facts = gradient.step(gradient.draw_rows(), lambda_)  # Eq. 7
             if (step - 1) % settings.bound_every == 0:
+                began = time.perf_counter()
                 bound = bound_on_s2.value(policy)
+                history.bound_seconds += time.perf_counter() - began
                 if settings.keep == "last passing" and bound > need:
                     passing = policy.copy()
             lambda_ = max(lambda_ - settings.rate_lambda * (bound - need), 0.0)  # Eq. 8
