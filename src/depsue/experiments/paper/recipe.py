@@ -1,0 +1,232 @@
+"""Recipes: all settings of an experiment, as a TOML file that a person can read and change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from depsue.bounds import bound_named
+from depsue.errors import ConfigError, FileError, is_whole, require, require_positive, short
+from depsue.learners.gradient import OpgSettings
+from depsue.learners.objective import ValueWithEntropy
+from depsue.learners.safe_opg import SafeOpgSettings
+from depsue.rewards import RewardSettings
+
+METHODS = ("opg_mean", "opg_min", "opg_cql", "naive_safe", "depsue_1", "depsue_2", "depsue_5")
+"""OPG with the mean and the min of the naive ensemble, with CQL; Naive Safe Exploration; DEPSUE
+with K = 1 (Safe OPG), 2 and 5."""
+LEVEL = {"movielens": "beta", "wiki10": "epsilon"}
+"""What the levels of an experiment are."""
+S = TypeVar("S", OpgSettings, SafeOpgSettings, RewardSettings)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment's settings."""
+
+    name: str
+    experiment: str
+    levels: tuple[float, ...]
+    """beta (MovieLens) or epsilon (Wiki10) of the logging policies."""
+    opg: OpgSettings
+    safe_opg: SafeOpgSettings
+    rewards: RewardSettings
+    cql: RewardSettings
+    methods: tuple[str, ...] = METHODS
+    preset: str = "paper"
+    """Which MovieLens simulator."""
+    supported: int = 800
+    novel: int = 200
+    rows: int = 500_000
+    """|D|; every deployment has |D| / K rows."""
+    validation_rows: int = 50_000
+    """Rows of pi0 that OPE validates the OPG policies on; 0 leaves it out."""
+    floor: float = 0.95
+    """C over V_on(pi0)."""
+    explore: float = 0.05
+    """Share of novel actions in Naive Safe Exploration."""
+    clip: float | None = None
+    """Limit of V_on(pi_k) over V_on(pi0) in the margin."""
+    official_data: bool = True
+    """Hold the data against its published counts and checksums; false for data of one's own."""
+
+    def __post_init__(self) -> None:
+        _one_of("experiment", self.experiment, tuple(LEVEL))
+        _one_of("preset", self.preset, ("paper", "fitted"))
+        for name in self.methods:
+            _one_of("methods", name, METHODS)
+        for name, least in (("supported", 1), ("novel", 1), ("rows", 1), ("validation_rows", 0)):
+            require(
+                is_whole(getattr(self, name)) and getattr(self, name) >= least,
+                f"{name} must be a whole number, at least {least}",
+                found=short(getattr(self, name)),
+            )
+        require(
+            len(self.levels) > 0 and len(self.methods) > 0,
+            "a recipe needs levels and methods",
+            found=f"{len(self.levels)} levels and {len(self.methods)} methods",
+        )
+        require_positive(self.floor, "floor", "the paper's is 0.95")
+        require(0 < self.explore < 1, "explore must lie in (0, 1)", found=short(self.explore))
+
+    @property
+    def level_name(self) -> str:
+        """beta or epsilon."""
+        return LEVEL[self.experiment]
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """All settings that the result of `method` depends on, as JSON values."""
+        names = ["experiment", "supported", "novel", "rows", "floor"]
+        if self.experiment == "movielens":
+            names.append("preset")
+        if method == "naive_safe":
+            names.append("explore")
+        elif method.startswith("opg"):
+            names += ["validation_rows", "opg", "cql" if method == "opg_cql" else "rewards"]
+        else:
+            names += ["safe_opg", "rewards", "clip"]
+        return {name: _plain(getattr(self, name)) for name in sorted(names)}
+
+    def hash_of(self, method: str) -> str:
+        """Of the settings that `method` depends on: cells with another one are run again."""
+        text = json.dumps(self.settings_of(method), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def with_options(
+        self,
+        *,
+        steps: int | None = None,
+        rows: int | None = None,
+        bound_every: int | None = None,
+        levels: tuple[float, ...] | None = None,
+        methods: tuple[str, ...] | None = None,
+    ) -> Recipe:
+        """The recipe with what was asked for on the command line."""
+        opg, safe = self.opg, self.safe_opg
+        if steps is not None:
+            opg, safe = replace(opg, steps=steps), replace(safe, steps=steps)
+        if bound_every is not None:
+            safe = replace(safe, bound_every=bound_every)
+        for level in levels or ():
+            require(
+                level in self.levels,
+                f"{self.level_name} must be one of the recipe's",
+                found=f"{level:g}",
+                cure=f"choose from {', '.join(f'{v:g}' for v in self.levels)}, or change levels in "
+                "a recipe of your own",
+            )
+        return replace(
+            self,
+            opg=opg,
+            safe_opg=safe,
+            rows=rows or self.rows,
+            levels=levels or self.levels,
+            methods=methods or self.methods,
+        )
+
+
+def recipe_folder() -> Path:
+    """Where the recipes that come with depsue are."""
+    package = Path(__file__).parents[2]
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "recipes"
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """The recipe in a TOML file; unknown keys and wrong values are refused."""
+    path = Path(path)
+    try:
+        text = tomllib.loads(path.read_text("utf-8"))
+    except OSError as problem:
+        shipped = ", ".join(sorted(p.stem for p in recipe_folder().glob("*.toml")))
+        raise FileError(
+            "a recipe must be a readable file",
+            found=f"{path}: {problem.strerror}",
+            cure=f"give a path; depsue comes with {shipped}",
+        ) from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise FileError("a recipe must be valid TOML", found=f"{path}: {problem}") from problem
+    return recipe_from(text, path.stem)
+
+
+def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
+    """A recipe from parsed TOML."""
+    values = dict(text)
+    parts: dict[str, Any] = {
+        "opg": _part(values, "opg", OpgSettings),
+        "safe_opg": _part(values, "safe_opg", SafeOpgSettings),
+        "rewards": _part(values, "rewards", RewardSettings),
+        "cql": _part(values, "cql", RewardSettings),
+    }
+    known = {field.name for field in fields(Recipe)} - {"name", *parts}
+    _refuse_unknown(values, known, name)
+    for needed in ("experiment", "levels"):
+        require(needed in values, f"a recipe needs {needed}", found=f"none in {name}")
+    try:
+        values["levels"] = tuple(float(v) for v in values["levels"])
+        values["methods"] = tuple(values.get("methods", METHODS))
+        return Recipe(name=name, **parts, **values)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(
+            "a recipe's values must have the right types", found=str(problem)
+        ) from problem
+
+
+def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
+    part = values.pop(name, {})
+    require(isinstance(part, dict), f"{name} must be a table, [{name}]", found=short(part))
+    part = dict(part)
+    known = {field.name for field in fields(kind)} - {"objective"}
+    if kind is not RewardSettings:
+        known.add("alpha")
+    _refuse_unknown(part, known, f"[{name}]")
+    try:
+        if "hidden" in part:
+            part["hidden"] = tuple(part["hidden"])
+        if "bound" in part:
+            part["bound"] = bound_named(part["bound"])
+        if "alpha" in part:
+            part["objective"] = ValueWithEntropy(part.pop("alpha"))
+        return kind(**part)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(
+            f"the values of [{name}] must have the right types", found=str(problem)
+        ) from problem
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(values) - known)
+    require(
+        not unknown,
+        "a recipe's keys must be known",
+        found=f"{', '.join(unknown)} in {where}",
+        cure=f"known are {', '.join(sorted(known))}",
+    )
+
+
+def _one_of(what: str, value: object, known: tuple[str, ...]) -> None:
+    require(
+        value in known,
+        f"{what} must be one of {', '.join(known)}",
+        found=short(value),
+        cure="correct the recipe",
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON values; a bound by its name and constants; options that are off, not."""
+    if isinstance(value, OpgSettings | RewardSettings):
+        out = {f.name: getattr(value, f.name) for f in fields(value)}
+        if "bound" in out:
+            out["bound"] = repr(out["bound"])
+        if "objective" in out:
+            out["objective"] = asdict(out["objective"])
+        return {
+            name: list(v) if isinstance(v, tuple) else v for name, v in out.items() if v is not None
+        }
+    return value
