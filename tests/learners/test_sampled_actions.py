@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.learners.conftest import Setting
 
 from depsue.errors import ConfigError
 from depsue.learners.gradient import OpgSettings, _Sampled
 from depsue.learners.objective import OwnObjective
 from depsue.learners.opg import train_opg
 from depsue.rewards import OwnRewardModel
-from tests.learners.conftest import Setting
 
 
 def test_the_estimate_has_the_predictions_as_its_mean() -> None:

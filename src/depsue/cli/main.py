@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from depsue._version import __version__
+from depsue.cli.reproduce import reproduce
 from depsue.errors import DepsueError
 
 app = typer.Typer(
@@ -68,7 +69,8 @@ def demo(
 
     from depsue.cli.tables import demo_table, show
     from depsue.experiments.demo import DemoSettings, run_demo
-    from depsue.experiments.demo_report import writable_folder, write_report
+    from depsue.experiments.demo_report import write_report
+    from depsue.experiments.pages import writable_folder
     from depsue.progress import bars
 
     writable_folder(out)
@@ -88,3 +90,6 @@ def demo(
     page = write_report(result, out)
     show(demo_table(result))
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")
+
+
+app.command()(reproduce)

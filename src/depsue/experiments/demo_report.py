@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from depsue._version import __version__
-from depsue.errors import FileError
 from depsue.experiments.demo import DemoResult, DemoRow
+from depsue.experiments.pages import as_svg, writable_folder
 from depsue.policies import ScoreTable
 
 BLUE, RED, GREEN, GREY = "#1f5a96", "#b3312c", "#2e7d4f", "#6b7280"
@@ -45,30 +43,6 @@ def write_report(result: DemoResult, folder: str | Path) -> Path:
     (target / "report.html").write_text(text, encoding="utf-8")
     (target / "demo.json").write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
     return target / "report.html"
-
-
-def writable_folder(folder: str | Path) -> Path:
-    """The folder, made if need be; asked for before the work, so that nothing is lost."""
-    target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        (target / ".writable").touch()
-        (target / ".writable").unlink()
-    except OSError as problem:
-        raise FileError(
-            "the folder for the report must be writable",
-            found=f"{target}: {problem.strerror}",
-            cure="choose another folder with --out",
-        ) from problem
-    return target
-
-
-def as_svg(figure: Figure) -> Markup:
-    """A figure as inline SVG."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return Markup(text[text.index("<svg") :])
 
 
 def figure_overview(result: DemoResult) -> Figure:

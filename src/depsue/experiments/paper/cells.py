@@ -45,7 +45,7 @@ def cells_of(recipe: Recipe, seeds: Iterable[int]) -> list[Cell]:
     """All cells, seed after seed, so that a sweep cut short has whole seeds."""
     return [
         Cell(seed, level, method)
-        for seed in seeds
+        for seed in dict.fromkeys(seeds)
         for level in recipe.levels
         for method in recipe.methods
     ]
@@ -66,10 +66,10 @@ class CellStore:
         found: dict[Cell, Result] = {}
         gathered = self.folder / GATHERED
         if gathered.exists():
-            for line in gathered.read_text("utf-8").splitlines():
+            for line in gathered.read_bytes().splitlines():
                 self._add(found, line, gathered)
         for path in sorted((self.folder / "cells").glob("*.json")):
-            self._add(found, path.read_text("utf-8"), path)
+            self._add(found, path.read_bytes(), path)
         return dict(sorted(found.items()))
 
     def finished(self, recipe: Recipe) -> dict[Cell, Result]:
@@ -80,7 +80,7 @@ class CellStore:
     def write(self, result: Result) -> None:
         """Keep a finished cell."""
         cell = Cell.of(result)
-        name = f"{cell.method}_{cell.level:g}_seed{cell.seed}.json"
+        name = f"{cell.method}_{cell.level!r}_seed{cell.seed}.json"
         self._replace(self.folder / "cells" / name, json.dumps(result))
 
     def gather(self) -> None:
@@ -88,18 +88,19 @@ class CellStore:
         results = self.results()
         lines = "".join(json.dumps(result) + "\n" for result in results.values())
         self._replace(self.folder / GATHERED, lines)
-        for path in (self.folder / "cells").glob("*.json"):
+        for path in (self.folder / "cells").glob("*.json*"):  # and what an interrupt left
             path.unlink()
         if (self.folder / "cells").is_dir():
             (self.folder / "cells").rmdir()
 
-    def _add(self, found: dict[Cell, Result], text: str, path: Path) -> None:
+    def _add(self, found: dict[Cell, Result], text: bytes, path: Path) -> None:
         try:
             result = json.loads(text)
-            found[Cell.of(result)] = result
+            cell, _ = Cell.of(result), result["config"]
+            found[cell] = result
         except (ValueError, KeyError, TypeError) as problem:
             raise FileError(
-                "a finished cell must be a JSON object with seed, level and method",
+                "a finished cell must be a JSON object with seed, level, method and config",
                 found=f"{path}: {type(problem).__name__} {problem}",
                 cure="delete it, and the cell is run again",
             ) from problem

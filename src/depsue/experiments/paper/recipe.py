@@ -84,6 +84,8 @@ class Recipe:
         names = ["experiment", "supported", "novel", "rows", "floor"]
         if self.experiment == "movielens":
             names.append("preset")
+        if not self.official_data:
+            names.append("official_data")
         if method == "naive_safe":
             names.append("explore")
         elif method.startswith("opg"):

@@ -102,12 +102,12 @@ def in_processes(workers: int) -> Engine:
             return
         context = multiprocessing.get_context("spawn")
         with (
-            _one_thread_each(),
+            one_thread_each(),
             ProcessPoolExecutor(
                 min(workers, len(cells)), mp_context=context, initializer=_end_with_parent
             ) as pool,
         ):
-            futures = [pool.submit(run_cell, recipe, cell, data) for cell in _long_first(cells)]
+            futures = [pool.submit(run_cell, recipe, cell, data) for cell in long_first(cells)]
             try:
                 for future in as_completed(futures):
                     yield future.result()
@@ -130,7 +130,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-class _one_thread_each:
+class one_thread_each:
     """Processes started in this block use one thread in every numerical library."""
 
     NAMES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -156,7 +156,7 @@ def _weight(recipe: Recipe, cell: Cell) -> float:
     return 3.0 * recipe.safe_opg.steps * int(cell.method.removeprefix("depsue_"))
 
 
-def _long_first(cells: Sequence[Cell]) -> list[Cell]:
+def long_first(cells: Sequence[Cell]) -> list[Cell]:
     """Within a seed and level the longest cell first, so that workers end together."""
     order = {cell: place for place, cell in enumerate(cells)}
     return sorted(cells, key=lambda cell: (cell.seed, cell.level, -order[cell]))

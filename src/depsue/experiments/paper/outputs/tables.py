@@ -1,0 +1,43 @@
+"""All tables of a reproduction, in the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from depsue.experiments.paper.outputs.published import Published, published_for
+from depsue.experiments.paper.outputs.reading import Runs
+from depsue.experiments.paper.outputs.table import Table
+from depsue.experiments.paper.outputs.tables_outcome import (
+    adequate_novelty,
+    logging_policies,
+    novelty_table,
+    relative_value,
+    violations,
+)
+from depsue.experiments.paper.outputs.tables_run import time_spent, training
+from depsue.experiments.paper.outputs.tables_summary import concept, wiki10
+from depsue.experiments.paper.outputs.tables_validation import validation
+
+__all__ = ["TABLES", "Table", "all_tables"]
+
+TABLES: tuple[Callable[[Runs, Published], Table | None], ...] = (
+    logging_policies,
+    wiki10,
+    violations,
+    relative_value,
+    novelty_table,
+    adequate_novelty,
+    validation,
+    concept,
+    training,
+    time_spent,
+)
+"""Each makes its table from the finished cells and the paper's figures, or None where the
+experiment has nothing to fill it with."""
+
+
+def all_tables(runs: Runs) -> list[Table]:
+    """The tables that this run can fill."""
+    paper = published_for(runs.recipe)
+    made = (make(runs, paper) for make in TABLES)
+    return [table for table in made if table is not None]
