@@ -97,7 +97,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
     kept = store.results()
     assert len(kept) == 3
     lost = next(iter(kept))
-    next((tmp_path / "cells").glob(f"{lost.method}_{lost.level:g}_*.json")).unlink()
+    next((tmp_path / "cells").glob(f"{lost.method}_{lost.level!r}_*.json")).unlink()
 
     engine = Here()
     found = sweep(small_recipe, [0], store, engine, data=movielens_folder)
@@ -233,10 +233,10 @@ def test_gathered_cells_are_read_back_and_newer_ones_win(
     ],
 )
 def test_a_damaged_cell_is_named(kept: CellStore, small_recipe: Recipe, text: bytes) -> None:
-    path = kept.folder / "cells" / "depsue_5_8_seed0.json"
+    path = kept.folder / "cells" / "depsue_5_8.0_seed0.json"
     assert path.exists()
     path.write_bytes(text)
-    with pytest.raises(FileError, match="(?s)JSON.*depsue_5_8_seed0.json.*delete it"):
+    with pytest.raises(FileError, match="(?s)JSON.*depsue_5_8.0_seed0.json.*delete it"):
         sweep(small_recipe, [0], kept, Here())
     path.unlink()
     (kept.folder / GATHERED).write_bytes(text + b"\n")
