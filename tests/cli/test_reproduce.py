@@ -105,6 +105,10 @@ def test_missing_data_is_one_message_and_exit_code_2(
         (["--methods", "ppo"], "methods must be one of"),
         (["--seeds", "0"], "seeds must be"),
         (["--only-report"], "there must be a finished cell"),
+        (["--preset", "fitted"], "--preset is for movielens without --recipe"),
+        (["--address", "host:1"], "--address goes with --engine ray"),
+        (["--levels", "8,8"], "levels must be different"),
+        (["--seeds", "20000"], "at most 10,000"),
     ],
 )
 def test_mistakes_are_named(folder: Path, arguments: list[str], message: str) -> None:
@@ -121,6 +125,19 @@ def test_seeds() -> None:
     assert seeds_of("3") == [0, 1, 2]
     assert seeds_of("3-5") == [3, 4, 5]
     assert seeds_of("4,0") == [4, 0]
-    for wrong in ("", "a", "-3", "5-3", "1,1", "1,-2"):
+    for wrong in ("", "a", "-3", "5-3", "1,1", "1,-2", "0,99999999999999999999", "0-99999999999"):
         with pytest.raises(ConfigError, match="seeds must be"):
             seeds_of(wrong)
+
+
+def test_runs_that_differ_from_the_recipe_have_folders_of_their_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    common = call(folder, "--seeds", "1", "--levels", "8", "--methods", "naive_safe", "--quiet")
+    without = [word for word in common if word not in ("--out", str(folder / "out"))]
+    for more in ((), ("--rows", "900")):
+        outcome = CliRunner().invoke(app, [*without, *more])
+        assert outcome.exit_code == 0, outcome.output
+    found = sorted(path.name for path in (folder / "results").iterdir())
+    assert len(found) == 2 and all(name.startswith("small-") for name in found)

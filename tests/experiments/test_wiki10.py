@@ -77,6 +77,11 @@ def test_damaged_files_are_refused(folder: Path) -> None:
     (folder / "title_minilm_f16.npy").write_bytes(b"not numpy")
     with pytest.raises(FileError, match="as numpy.save writes it"):
         read_wiki10(folder, official=False)
+    whole = (folder / "Y.csr.npz").read_bytes()
+    for damaged in (b"", b"not numpy either", whole[: len(whole) // 2], whole[:-40]):
+        (folder / "Y.csr.npz").write_bytes(damaged)
+        with pytest.raises(FileError, match="as scipy.sparse.save_npz writes it"):
+            read_wiki10(folder, official=False)
     (folder / "Y.csr.npz").write_bytes(b"not numpy either")
     with pytest.raises(FileError, match="as scipy.sparse.save_npz writes it"):
         read_wiki10(folder, official=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from depsue.experiments.paper.sweep import OnResult
 
 LARGEST_SEED = 1_000_000
+MOST_SEEDS = 10_000
 
 
 class Experiment(StrEnum):
@@ -103,6 +105,7 @@ def reproduce(
     from depsue.experiments.paper.recipe import load_recipe, recipe_folder
     from depsue.experiments.paper.sweep import in_processes, sweep
 
+    _refuse_contradictions(experiment, preset, recipe, engine, address)
     if recipe is None:
         suffix = "" if preset is Preset.paper else f"-{preset.value}"
         recipe = recipe_folder() / f"paper-{experiment.value}{suffix}.toml"
@@ -120,7 +123,7 @@ def reproduce(
         methods=tuple(methods.split(",")) if methods else None,
     )
     wanted = seeds_of(seeds)
-    folder = writable_folder(out or Path("results") / base.name)
+    folder = writable_folder(out or _default_folder(base, chosen))
     store = CellStore(folder)
     run = in_processes(workers)
     if engine is EngineName.ray:
@@ -150,6 +153,36 @@ def reproduce(
         raise typer.Exit(130)
 
 
+def _refuse_contradictions(
+    experiment: Experiment,
+    preset: Preset,
+    recipe: Path | None,
+    engine: EngineName,
+    address: str | None,
+) -> None:
+    require(
+        preset is Preset.paper or (experiment is Experiment.movielens and recipe is None),
+        "--preset is for movielens without --recipe",
+        found=f"--preset {preset.value} with {recipe or experiment.value}",
+        cure="leave --preset out; a recipe of your own has a preset in it",
+    )
+    require(
+        address is None or engine is EngineName.ray,
+        "--address goes with --engine ray",
+        found=f"--address {address}",
+        cure="add --engine ray, or leave --address out",
+    )
+
+
+def _default_folder(base: Recipe, chosen: Recipe) -> Path:
+    """results/RECIPE; runs that differ from the recipe have folders of their own."""
+    if chosen == base:
+        return Path("results") / base.name
+    hashes = [chosen.hash_of(method) for method in chosen.methods]
+    digest = hashlib.sha256(f"{hashes}{chosen.levels}".encode()).hexdigest()
+    return Path("results") / f"{base.name}-{digest[:8]}"
+
+
 def seeds_of(text: str) -> list[int]:
     """The seeds that "5" (0 to 4), "3-7" or "0,4,9" stand for."""
     try:
@@ -157,14 +190,17 @@ def seeds_of(text: str) -> list[int]:
             found = [int(part) for part in text.split(",")]
         elif "-" in text.strip("-"):
             first, last = (int(part) for part in text.split("-"))
-            found = list(range(first, min(last, LARGEST_SEED) + 1))
+            found = list(range(first, min(last, first + MOST_SEEDS) + 1))
         else:
-            found = list(range(min(int(text), LARGEST_SEED)))
+            found = list(range(min(int(text), MOST_SEEDS + 1)))
     except ValueError:
         found = []
     require(
-        len(found) > 0 and len(set(found)) == len(found) and 0 <= min(found) <= LARGEST_SEED,
-        "seeds must be a number of them, a range or a list",
+        0 < len(found) <= MOST_SEEDS
+        and len(set(found)) == len(found)
+        and 0 <= min(found) <= max(found) <= LARGEST_SEED,
+        f"seeds must be a number of them, a range or a list: at most {MOST_SEEDS:,}, "
+        f"each at most {LARGEST_SEED:,}",
         found=text,
         cure="for example 5, 3-7, or 0,4,9",
     )

@@ -19,6 +19,7 @@ from depsue.experiments.data_files import require_count, require_files, require_
 FILES = ("users.dat", "movies.dat", "ratings.dat")
 STARS = (56_174, 107_557, 261_197, 348_971, 226_310)
 """How many ratings of 1, 2, 3, 4 and 5 stars there are."""
+STARS_OF = {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
 SHA256 = {
     "users.dat": "1dc3a95300cb19f7c10e027daf29b8cdf1d908dab65b5edfb45950aa389a10a3",
     "movies.dat": "0140fc2356357c1a851d0f52e893a1e4d3696df632c4141cea8d5bc3d621f0b9",
@@ -94,11 +95,11 @@ def read_movielens(folder: str | Path, *, official: bool = True) -> MovieLens:
 def _ratings(
     path: Path, user_of: dict[str, int], movie_of: dict[str, int], official: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
-    rows = [line.split("::", 3)[:3] for line in path.read_text("latin-1").splitlines()]
+    rows = [line.split("::", 3)[:3] for line in _lines(path)]
     try:
         user = np.array([user_of[row[0]] for row in rows])
         movie = np.array([movie_of[row[1]] for row in rows])
-        stars = np.array([int(row[2]) for row in rows])
+        stars = np.array([STARS_OF[row[2]] for row in rows])
     except (KeyError, IndexError, ValueError) as problem:
         raise DataError(
             "every line of ratings.dat must be user::movie::stars, of users and movies listed",
@@ -116,8 +117,13 @@ def _ratings(
     return user, movie, stars
 
 
+def _lines(path: Path) -> list[str]:
+    """The lines; not splitlines(), which would cut at bytes that are letters elsewhere."""
+    return path.read_text("latin-1").rstrip("\n").split("\n")
+
+
 def _fields(path: Path, width: int) -> list[list[str]]:
-    rows = [line.split("::") for line in path.read_text("latin-1").splitlines()]
+    rows = [line.split("::") for line in _lines(path)]
     for place, row in enumerate(rows):
         require(
             len(row) == width,

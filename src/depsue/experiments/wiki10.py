@@ -28,6 +28,20 @@ DIMENSIONS = 20
 """Of contexts after PCA, and of both towers."""
 HIT, MISS = 0.8, 0.2
 EPOCHS, BATCH, RATE = 15, 256, 2e-3
+"""How the classifier is trained."""
+
+
+def constants() -> dict[str, float]:
+    """What results depend on beside a recipe."""
+    return {
+        "commonest": COMMONEST,
+        "dimensions": DIMENSIONS,
+        "hit": HIT,
+        "miss": MISS,
+        "epochs": EPOCHS,
+        "batch": BATCH,
+        "rate": RATE,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +53,14 @@ class Documents:
         starts: (n + 1,) where the actions of each document begin in `actions`.
         actions: numbers of actions, the commonest first.
         labels: (A,) the label that each action is.
+        of_titles: the embeddings are of titles, which stand in for the texts.
     """
 
     contexts: FloatArray
     starts: IntArray
     actions: IntArray
     labels: IntArray
+    of_titles: bool
 
     def some(self, documents: IntArray) -> tuple[IntArray, IntArray]:
         """(starts, actions) of these documents alone."""
@@ -77,6 +93,7 @@ def documents_of(data: Wiki10, n_actions: int) -> Documents:
         starts=np.append(at, len(keys)),
         actions=keys % n_actions,
         labels=order,
+        of_titles=data.of_titles,
     )
 
 

@@ -11,6 +11,8 @@ extreme classification repository.
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,8 @@ SHA256 = "c26c955398beb1c7db81376f0282fa2c9357c78c9f5938a5a19dd8f8f35a076c"
 """Of starts and labels of Y.csr.npz as 64-bit numbers."""
 SPLITS = ("Y.trn.npz", "Y.tst.npz", "embeddings.npy")
 JOINED = ("Y.csr.npz", "title_minilm_f16.npy")
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What numpy raises for a damaged file."""
 CURE = (
     "download wiki10-31k (Y.trn.npz and Y.tst.npz with the texts) from the extreme classification "
     "repository or PECOS, embed the texts with a sentence encoder into embeddings.npy (one row a "
@@ -98,16 +102,16 @@ def read_wiki10(folder: str | Path, *, official: bool = True) -> Wiki10:
 def _matrix(path: Path) -> tuple[IntArray, IntArray, int]:
     """(starts, labels, number of labels) of a compressed sparse row matrix, zeros left out."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             starts, labels = file["indptr"].astype(np.int64), file["indices"].astype(np.int64)
-            values, shape, layout = file["data"], file["shape"], bytes(file["format"].item())
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as problem:
+            values, layout = file["data"], bytes(file["format"].item())
+            n, width = (int(v) for v in file["shape"])
+    except (*UNREADABLE, KeyError, AttributeError, TypeError) as problem:
         raise FileError(
             "a label matrix must be a sparse matrix as scipy.sparse.save_npz writes it",
             found=f"{path.name}: {type(problem).__name__} {problem}",
             cure=CURE,
         ) from problem
-    n, width = (int(v) for v in shape)
     require(
         layout == b"csr"
         and len(starts) == n + 1
@@ -129,7 +133,7 @@ def _matrix(path: Path) -> tuple[IntArray, IntArray, int]:
 def _array(path: Path) -> FloatArray:
     try:
         return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError) as problem:
+    except UNREADABLE as problem:
         raise FileError(
             "embeddings must be an array as numpy.save writes it",
             found=f"{path.name}: {problem}",

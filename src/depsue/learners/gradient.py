@@ -55,6 +55,17 @@ class OpgSettings:
             found=short(self.objective),
             cure="use ValueWithEntropy, or sampled_actions=None",
         )
+        require(
+            isinstance(self.hidden, tuple) and all(is_whole(h) and h >= 1 for h in self.hidden),
+            "hidden must be a tuple of widths, each at least 1",
+            found=short(self.hidden),
+            cure="the paper's is (100,)",
+        )
+        require(
+            type(self.standardise) is bool,
+            "standardise must be True or False",
+            found=short(self.standardise),
+        )
         require_positive(self.rate, "rate", "the paper's is 0.1 for OPG and 0.001 for Safe OPG")
         require(
             callable(self.objective),
@@ -203,8 +214,8 @@ class _Sampled:
         """(m, A) estimates at the given distinct contexts, whose distributions are pi (m, A)."""
         m, each = len(pi), self._each
         cumulative = pi.cumsum(dim=1)
-        offset = torch.from_numpy(self._draw.random((m, 1), dtype=np.float32))
-        points = (offset + torch.arange(each)) / each * cumulative[:, -1:]
+        offset = torch.from_numpy(1 - self._draw.random((m, 1), dtype=np.float32))  # in (0, 1]
+        points = (offset + torch.arange(each)) / each * cumulative[:, -1:]  # never 0
         action = torch.searchsorted(cumulative, points).clamp_(max=pi.shape[1] - 1)
         rows = np.repeat(np.arange(m), each)
         some = self._model.predict_pairs(self._contexts[context], action.numpy().ravel(), rows)

@@ -8,6 +8,7 @@ which pushes down what was not logged.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from depsue import rng
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, require, short
+from depsue.errors import DataError, is_real, is_whole, require, require_positive, short
 from depsue.progress import Watch, silent
 from depsue.rewards.mlp import BatchedMlp
 from depsue.rewards.model import Combine, FitReport, MlpRewardModel
@@ -48,17 +49,29 @@ class RewardSettings:
 
     def __post_init__(self) -> None:
         for name in ("members", "batch", "max_epochs", "patience"):
+            value = getattr(self, name)
             require(
-                getattr(self, name) >= 1, f"{name} must be at least 1", found=getattr(self, name)
+                is_whole(value) and value >= 1,
+                f"{name} must be a whole number, at least 1",
+                found=short(value),
             )
+        require_positive(self.rate, "rate", "0.001 is a good start")
         require(
-            len(self.hidden) >= 1 and all(type(h) is int and h >= 1 for h in self.hidden),
+            len(self.hidden) >= 1 and all(is_whole(h) and h >= 1 for h in self.hidden),
             "hidden must be the widths of at least one layer",
             found=short(self.hidden),
             cure="the paper's are (100, 10)",
         )
-        require(0 < self.heldout < 1, "heldout must lie in (0, 1)", found=self.heldout)
-        require(self.conservatism >= 0, "conservatism must be >= 0", found=self.conservatism)
+        require(
+            is_real(self.heldout) and 0 < self.heldout < 1,
+            "heldout must lie in (0, 1)",
+            found=short(self.heldout),
+        )
+        require(
+            is_real(self.conservatism) and 0 <= self.conservatism < math.inf,
+            "conservatism must be a finite number >= 0",
+            found=short(self.conservatism),
+        )
 
 
 CQL = RewardSettings(members=1, conservatism=2.0)

@@ -107,7 +107,7 @@ def test_a_killed_node_loses_nothing_and_repeats_nothing(
     assert len(killed) == 1
     assert killed[0] in {f"ray::{cell}" for cell in found}
     assert sorted(yielded) == sorted(cells_of(longer, [0]))
-    assert store.results() == dict(sorted(found.items()))
+    assert store.finished(longer) == dict(sorted(found.items()))
     assert timeless(found) == timeless(in_one_process)
     assert len(processes) >= 2
     wait_until(lambda: not processes & set(running()))

@@ -1,6 +1,7 @@
 """A cell's result: the truth that it states is the world's, and it is the same every time."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,8 +75,14 @@ def test_the_same_cell_is_the_same_to_the_bit(small_recipe: Recipe, movielens_fo
 def test_without_validation_rows_there_is_no_validation(
     small_recipe: Recipe, movielens_folder: Path
 ) -> None:
-    from dataclasses import replace
-
     recipe = replace(small_recipe, validation_rows=0)
     result = run_cell(recipe, Cell(1, 8.0, "opg_mean"), movielens_folder)
     assert "validation" not in result and "distributions" not in result
+
+
+def test_users_who_are_not_in_the_logs_do_no_harm(
+    small_recipe: Recipe, movielens_folder: Path
+) -> None:
+    recipe = replace(small_recipe, rows=100, validation_rows=2000)
+    result = run_cell(recipe, Cell(1, 8.0, "opg_mean"), movielens_folder)
+    assert 0 < result["validation"]["dm"] < 1

@@ -1,6 +1,7 @@
 """A sweep runs every cell once, keeps each as it finishes, and goes on where it stopped."""
 
 import json
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from depsue.errors import ConfigError, FileError
+from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.experiments.paper.cells import GATHERED, Cell, CellStore, Result, cells_of
 from depsue.experiments.paper.recipe import Recipe
 from depsue.experiments.paper.run_cell import run_cell
@@ -94,7 +95,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
     store = CellStore(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         sweep(small_recipe, [0], store, in_processes(1), data=movielens_folder, on_result=stop)
-    kept = store.results()
+    kept = store.finished(small_recipe)
     assert len(kept) == 3
     lost = next(iter(kept))
     next((tmp_path / "cells").glob(f"{lost.method}_{lost.level!r}_*.json")).unlink()
@@ -151,6 +152,7 @@ def test_more_seeds_join_a_finished_sweep(
 def test_changed_settings_run_again_only_what_they_touch(
     change: Callable[[Recipe], Recipe],
     methods: set[str],
+    whole: Results,
     kept: CellStore,
     small_recipe: Recipe,
     movielens_folder: Path,
@@ -161,6 +163,9 @@ def test_changed_settings_run_again_only_what_they_touch(
     assert engine.ran == [cell for cell in cells_of(changed, [0]) if cell.method in methods]
     assert all(result["config"] == changed.hash_of(cell.method) for cell, result in found.items())
     assert kept.finished(changed) == dict(sorted(found.items()))
+    for _ in range(2):  # what was there before is there still, also when gathered
+        assert kept.finished(small_recipe) == dict(sorted(whole.items()))
+        kept.gather()
 
 
 def test_a_cell_that_comes_twice_counts_once(
@@ -182,11 +187,11 @@ def test_a_cell_that_comes_twice_counts_once(
     )
     assert found == whole
     assert told == list(enumerate(cells_of(small_recipe, [0]), start=1))
-    assert CellStore(tmp_path).results() == dict(sorted(whole.items()))
+    assert CellStore(tmp_path).finished(small_recipe) == dict(sorted(whole.items()))
 
 
 def test_a_half_written_cell_is_never_seen(
-    whole: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Results, small_recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, *_ = whole.values()
     store = CellStore(tmp_path)
@@ -199,11 +204,11 @@ def test_a_half_written_cell_is_never_seen(
     for result in (second, {**first, "on_policy": "half of a new one"}):
         with pytest.raises(KeyboardInterrupt):
             store.write(result)
-    assert store.results() == {Cell.of(first): first}
+    assert store.finished(small_recipe) == {Cell.of(first): first}
     monkeypatch.undo()
     store.gather()
     assert [path.name for path in tmp_path.iterdir()] == [GATHERED]
-    assert store.results() == {Cell.of(first): first}
+    assert store.finished(small_recipe) == {Cell.of(first): first}
 
 
 def test_gathered_cells_are_read_back_and_newer_ones_win(
@@ -216,8 +221,8 @@ def test_gathered_cells_are_read_back_and_newer_ones_win(
     cell, result = next(iter(whole.items()))
     kept.write({**result, "version": "newer"})
     for _ in range(2):  # from a file of its own, then gathered
-        assert kept.results()[cell]["version"] == "newer"
-        assert len(kept.results()) == len(whole)
+        assert kept.finished(small_recipe)[cell]["version"] == "newer"
+        assert len(kept.finished(small_recipe)) == len(whole)
         kept.gather()
 
 
@@ -230,18 +235,18 @@ def test_gathered_cells_are_read_back_and_newer_ones_win(
         b"[]",
         b'{"seed": 0, "level": "a", "method": "depsue_5", "config": ""}',
         b'{"seed": 0, "level": 8, "method": "depsue_5"}',
+        b'{"seed": 1e400, "level": 8, "method": "depsue_5", "config": ""}',
     ],
 )
 def test_a_damaged_cell_is_named(kept: CellStore, small_recipe: Recipe, text: bytes) -> None:
-    path = kept.folder / "cells" / "depsue_5_8.0_seed0.json"
-    assert path.exists()
+    (path,) = (kept.folder / "cells").glob("depsue_5_8.0_seed0_*.json")
     path.write_bytes(text)
-    with pytest.raises(FileError, match="(?s)JSON.*depsue_5_8.0_seed0.json.*delete it"):
+    with pytest.raises(FileError, match="(?s)JSON.*depsue_5_8.0_seed0_.*json.*delete it"):
         sweep(small_recipe, [0], kept, Here())
     path.unlink()
     (kept.folder / GATHERED).write_bytes(text + b"\n")
     with pytest.raises(FileError, match=GATHERED):
-        kept.results()
+        kept.finished(small_recipe)
 
 
 def test_missing_data_is_said_before_any_work(
@@ -288,3 +293,43 @@ def test_progress_counts_cells_and_tells_the_time_left(
 def test_workers_are_checked(workers: int) -> None:
     with pytest.raises(ConfigError, match="whole number from 1 to 512"):
         in_processes(workers)
+
+
+def test_cells_of_other_data_are_refused(
+    kept: CellStore, whole: Results, small_recipe: Recipe, movielens_folder: Path
+) -> None:
+    result = next(iter(whole.values()))
+    kept.write({**result, "data": {"sha256": "of something else"}})
+    with pytest.raises(ConfigError, match="1 finished cells of other data"):
+        sweep(small_recipe, [1], kept, Here(), data=movielens_folder)
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(
+    small_recipe: Recipe, movielens_folder: Path, tmp_path: Path
+) -> None:
+    few = replace(small_recipe, methods=("naive_safe", "opg_mean"))
+    broken = replace(few, opg=replace(few.opg, rate=1e30))
+    store = CellStore(tmp_path)
+    with pytest.raises(DepsueError, match="training must not diverge"):
+        sweep(broken, [0], store, in_processes(1), data=movielens_folder)
+    assert {cell.method for cell in store.finished(broken)} == {"naive_safe"}
+    assert len(store.finished(broken)) == 2
+
+
+def test_a_killed_worker_is_one_message(
+    small_recipe: Recipe, movielens_folder: Path, tmp_path: Path
+) -> None:
+    def kill(progress: Progress, result: Result) -> None:
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with pytest.raises(DepsueError, match="a worker must live.*fewer --workers"):
+        sweep(
+            small_recipe,
+            [0],
+            CellStore(tmp_path),
+            in_processes(1),
+            data=movielens_folder,
+            on_result=kill,
+        )
+    assert len(CellStore(tmp_path).finished(small_recipe)) >= 1

@@ -12,6 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from depsue.errors import FileError
 from depsue.experiments.paper.recipe import Recipe
 
 GATHERED = "cells.jsonl"
+ENTRIES = ("seed", "level", "method", "config", "logging", "deployments", "seconds", "peak_mib")
+"""What every result has."""
 Result = dict[str, Any]
 """What `run_cell` returns; docs/reproduce.md lists its entries."""
 
@@ -61,49 +64,52 @@ class CellStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
-    def results(self) -> dict[Cell, Result]:
-        """All finished cells; of a cell that is there twice, the one that was not gathered yet."""
-        found: dict[Cell, Result] = {}
-        gathered = self.folder / GATHERED
-        if gathered.exists():
-            for line in gathered.read_bytes().splitlines():
-                self._add(found, line, gathered)
-        for path in sorted((self.folder / "cells").glob("*.json")):
-            self._add(found, path.read_bytes(), path)
-        return dict(sorted(found.items()))
-
     def finished(self, recipe: Recipe) -> dict[Cell, Result]:
         """Those that were made with the settings of this recipe."""
         hashes = {method: recipe.hash_of(method) for method in recipe.methods}
-        return {c: r for c, r in self.results().items() if r["config"] == hashes.get(c.method)}
+        kept = self._read()[0].values()
+        mine = [result for result in kept if result["config"] == hashes.get(result["method"])]
+        return dict(sorted((Cell.of(result), result) for result in mine))
 
     def write(self, result: Result) -> None:
-        """Keep a finished cell."""
+        """Keep a finished cell; one of the same settings is replaced, of others it is not."""
         cell = Cell.of(result)
-        name = f"{cell.method}_{cell.level!r}_seed{cell.seed}.json"
-        self._replace(self.folder / "cells" / name, json.dumps(result))
+        name = f"{cell.method}_{cell.level!r}_seed{cell.seed}_{result['config']}.json"
+        self._replace(self._folder_of_cells / name, json.dumps(result))
 
     def gather(self) -> None:
         """Put all finished cells into one file of lines."""
-        results = self.results()
-        lines = "".join(json.dumps(result) + "\n" for result in results.values())
+        results, paths = self._read()
+        lines = "".join(json.dumps(result) + "\n" for _, result in sorted(results.items()))
         self._replace(self.folder / GATHERED, lines)
-        for path in (self.folder / "cells").glob("*.json*"):  # and what an interrupt left
-            path.unlink()
-        if (self.folder / "cells").is_dir():
-            (self.folder / "cells").rmdir()
+        leftover = self._folder_of_cells.glob(".*.json.*")  # what an interrupt left
+        for path in (*paths, *leftover):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # another run may just be writing there
+            self._folder_of_cells.rmdir()
 
-    def _add(self, found: dict[Cell, Result], text: bytes, path: Path) -> None:
+    @property
+    def _folder_of_cells(self) -> Path:
+        return self.folder / "cells"
+
+    def _read(self) -> tuple[dict[tuple[Cell, str], Result], list[Path]]:
+        """All cells by their settings, and the files of their own that they were read from."""
+        paths = sorted(self._folder_of_cells.glob("[!.]*.json"))
+        found: dict[tuple[Cell, str], Result] = {}
+        gathered = self.folder / GATHERED
         try:
-            result = json.loads(text)
-            cell, _ = Cell.of(result), result["config"]
-            found[cell] = result
-        except (ValueError, KeyError, TypeError) as problem:
+            for path in ([gathered] if gathered.exists() else []) + paths:
+                lines = path.read_bytes().splitlines() if path is gathered else [path.read_bytes()]
+                for line in lines:
+                    result = _checked(line, path)
+                    found[Cell.of(result), result["config"]] = result
+        except OSError as problem:
             raise FileError(
-                "a finished cell must be a JSON object with seed, level, method and config",
-                found=f"{path}: {type(problem).__name__} {problem}",
-                cure="delete it, and the cell is run again",
+                "finished cells must be readable files",
+                found=f"{problem.filename}: {problem.strerror}",
+                cure="choose another folder with --out",
             ) from problem
+        return found, paths
 
     def _replace(self, path: Path, text: str) -> None:
         try:
@@ -120,3 +126,19 @@ class CellStore:
                 found=f"{path}: {problem.strerror}",
                 cure="choose another with --out; finished cells are kept",
             ) from problem
+
+
+def _checked(text: bytes, path: Path) -> Result:
+    try:
+        result: Result = json.loads(text)
+        missing = [name for name in ENTRIES if name not in result]
+        Cell.of(result)
+        if missing or type(result["config"]) is not str:
+            raise ValueError(f"without {', '.join(missing) or 'a config'}")
+        return result
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as problem:
+        raise FileError(
+            f"a finished cell must be a JSON object with {', '.join(ENTRIES)}",
+            found=f"{path}: {type(problem).__name__} {problem}",
+            cure="delete it, and the cell is run again",
+        ) from problem

@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from depsue.bounds import bound_named
-from depsue.errors import ConfigError, FileError, is_whole, require, require_positive, short
+from depsue.errors import (
+    ConfigError,
+    FileError,
+    is_real,
+    is_whole,
+    require,
+    require_positive,
+    short,
+)
+from depsue.experiments import wiki10
+from depsue.experiments.movielens import PRESETS
+from depsue.learners.depsue import Floor
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.objective import ValueWithEntropy
 from depsue.learners.safe_opg import SafeOpgSettings
@@ -44,8 +55,8 @@ class Recipe:
     novel: int = 200
     rows: int = 500_000
     """|D|; every deployment has |D| / K rows."""
-    validation_rows: int = 50_000
-    """Rows of pi0 that OPE validates the OPG policies on; 0 leaves it out."""
+    validation_rows: int = 0
+    """Rows of pi0 that OPE validates the OPG policies on (MovieLens only; the paper has 50,000)."""
     floor: float = 0.95
     """C over V_on(pi0)."""
     explore: float = 0.05
@@ -71,7 +82,34 @@ class Recipe:
             "a recipe needs levels and methods",
             found=f"{len(self.levels)} levels and {len(self.methods)} methods",
         )
-        require_positive(self.floor, "floor", "the paper's is 0.95")
+        for name in ("levels", "methods"):
+            values = getattr(self, name)
+            require(
+                len(set(values)) == len(values),
+                f"{name} must be different from each other",
+                found=short(values),
+            )
+        low, high = (-1000.0, 1000.0) if self.experiment == "movielens" else (0.0, 1.0)
+        for level in self.levels:  # NaN is in no range
+            require(
+                low <= level <= high,
+                f"{self.level_name} must lie in [{low:g}, {high:g}]",
+                found=short(level),
+            )
+        require(
+            type(self.official_data) is bool,
+            "official_data must be true or false",
+            found=short(self.official_data),
+        )
+        require(
+            self.experiment == "movielens" or self.validation_rows == 0,
+            "validation is of MovieLens only: its rows are asked about every action",
+            found=f"{self.validation_rows:,} validation rows",
+            cure="validation_rows = 0",
+        )
+        Floor(self.floor)
+        if self.clip is not None:
+            require_positive(self.clip, "clip", "the paper's for Wiki10 is 1.05")
         require(0 < self.explore < 1, "explore must lie in (0, 1)", found=short(self.explore))
 
     @property
@@ -92,7 +130,11 @@ class Recipe:
             names += ["validation_rows", "opg", "cql" if method == "opg_cql" else "rewards"]
         else:
             names += ["safe_opg", "rewards", "clip"]
-        return {name: _plain(getattr(self, name)) for name in sorted(names)}
+        if self.experiment == "wiki10":
+            world = wiki10.constants()
+        else:
+            world = asdict(PRESETS[self.preset])
+        return {"world": world} | {name: _plain(getattr(self, name)) for name in sorted(names)}
 
     def hash_of(self, method: str) -> str:
         """Of the settings that `method` depends on: cells with another one are run again."""
@@ -170,7 +212,13 @@ def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
     for needed in ("experiment", "levels"):
         require(needed in values, f"a recipe needs {needed}", found=f"none in {name}")
     try:
-        values["levels"] = tuple(float(v) for v in values["levels"])
+        for listed in ("levels", "methods"):
+            require(
+                isinstance(values.get(listed, []), list),
+                f"{listed} must be a list",
+                found=short(values.get(listed)),
+            )
+        values["levels"] = tuple(_number(v) for v in values["levels"])
         values["methods"] = tuple(values.get("methods", METHODS))
         return Recipe(name=name, **parts, **values)
     except (TypeError, ValueError) as problem:
@@ -209,6 +257,11 @@ def _refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> N
         found=f"{', '.join(unknown)} in {where}",
         cure=f"known are {', '.join(sorted(known))}",
     )
+
+
+def _number(value: object) -> float:
+    require(is_real(value), "levels must be numbers", found=short(value))
+    return float(value)  # type: ignore[arg-type]
 
 
 def _one_of(what: str, value: object, known: tuple[str, ...]) -> None:

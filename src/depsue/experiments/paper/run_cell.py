@@ -22,7 +22,7 @@ from depsue.errors import NovelMassWarning
 from depsue.estimators import IPS, DirectMethod, DoublyRobust
 from depsue.experiments.paper.cells import Cell, Result
 from depsue.experiments.paper.recipe import Recipe
-from depsue.experiments.paper.worlds import worlds_of
+from depsue.experiments.paper.worlds import check_data, worlds_of
 from depsue.experiments.world import World
 from depsue.learners.depsue import DepsueSettings, Floor, run_depsue
 from depsue.learners.gradient import LARGEST_TABLE
@@ -63,6 +63,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
     return {
         "recipe": recipe.name,
         "config": recipe.hash_of(cell.method),
+        "data": check_data(recipe, data),
         "version": __version__,
         "method": cell.method,
         "level": cell.level,
@@ -130,7 +131,7 @@ def _opg(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) 
     settings = recipe.cql if cell.method == "opg_cql" else recipe.rewards
     with clock.split() as watch:
         model = fit_rewards(logs, settings, seed=cell.seed, watch=watch)
-        q_hat = _known(model.combined("min" if cell.method == "opg_min" else "mean"), logs)
+        q_hat = _known(model.combined("min" if cell.method == "opg_min" else "mean"), train)
         name = f"OPG ({cell.method.removeprefix('opg_')})"
         trained = train_opg(logs, q_hat, recipe.opg, seed=cell.seed, name=name, watch=watch)
     _stop_if_interrupted(trained.interrupted)
@@ -182,12 +183,12 @@ def _depsue(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Cloc
     }
 
 
-def _known(model: MlpRewardModel, logs: LoggedData) -> RewardModel:
-    """The model with its predictions at the logged contexts computed once, where they fit."""
-    n_actions = len(logs.catalogue)
-    if len(logs.contexts) * n_actions > LARGEST_TABLE:
+def _known(model: MlpRewardModel, world: World) -> RewardModel:
+    """The model with its predictions for all users computed once, where they fit."""
+    n_actions = len(world.catalogue)
+    if len(world.contexts) * n_actions > LARGEST_TABLE:
         return model
-    table = ScoreTable(logs.contexts, model.predict(logs.contexts))
+    table = ScoreTable(world.contexts, model.predict(world.contexts))
     return OwnRewardModel(table, n_actions)
 
 

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from depsue.errors import is_whole, require, short
+from depsue.errors import DepsueError, is_whole, require, short
 from depsue.experiments.paper.cells import Cell, CellStore, Result, cells_of
 from depsue.experiments.paper.recipe import Recipe
 from depsue.experiments.paper.run_cell import run_cell
@@ -74,7 +75,7 @@ def sweep(
         began=time.monotonic(),
     )
     if missing:
-        check_data(recipe, data)
+        _require_same_data(finished.values(), check_data(recipe, data), store)
     for result in engine(recipe, missing, data):
         cell = Cell.of(result)
         if cell in finished:
@@ -108,14 +109,39 @@ def in_processes(workers: int) -> Engine:
             ) as pool,
         ):
             futures = [pool.submit(run_cell, recipe, cell, data) for cell in long_first(cells)]
+            problem: Exception | None = None
             try:
                 for future in as_completed(futures):
-                    yield future.result()
-            except BaseException:  # an interrupt, or a cell that failed: do not start the rest
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool as broken:
+                        raise DepsueError(
+                            "a worker must live until its cell is done",
+                            found="one that was killed, for want of memory perhaps",
+                            cure="use fewer --workers; finished cells are kept",
+                        ) from broken
+                    except Exception as failed:  # the other cells are run all the same
+                        problem = problem or failed
+            except BaseException:  # an interrupt: do not start the rest
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+            if problem is not None:
+                raise problem
 
     return engine
+
+
+def _require_same_data(
+    finished: Iterable[Result], data: dict[str, object], store: CellStore
+) -> None:
+    """Cells of one folder are of one data set."""
+    others = [result for result in finished if result.get("data", data) != data]
+    require(
+        not others,
+        "all cells of a folder must be of the same data",
+        found=f"{len(others):,} finished cells of other data in {store.folder}",
+        cure="choose another folder with --out",
+    )
 
 
 def _end_with_parent() -> None:

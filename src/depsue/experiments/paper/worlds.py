@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
+from depsue.data.checks import Array
 from depsue.experiments.data_files import data_folder
 from depsue.experiments.movielens import MovieLensSetting, movielens_setting, train_simulator
 from depsue.experiments.movielens_files import MovieLens, read_movielens
@@ -32,13 +36,27 @@ def worlds_of(recipe: Recipe, level: float, seed: int, data: Path | None) -> tup
     return _movielens(folder, official, recipe.preset, seed, size).worlds(level)
 
 
-def check_data(recipe: Recipe, data: Path | None) -> None:
-    """Read the data set once, so that what is missing or wrong is said before any work."""
+def check_data(recipe: Recipe, data: Path | None) -> dict[str, object]:
+    """Read the data set, so that what is missing or wrong is said before any work.
+
+    Returns what a cell records of its data: a hash, and whether titles stand in for texts.
+    """
     folder = data_folder(FOLDERS[recipe.experiment], data)
     if recipe.experiment == "wiki10":
-        _wiki10_data(folder, recipe.official_data, recipe.supported + recipe.novel)
-    else:
-        _movielens_data(folder, recipe.official_data)
+        documents = _wiki10_data(folder, recipe.official_data, recipe.supported + recipe.novel)
+        parts = (documents.contexts, documents.starts, documents.actions)
+        return {"sha256": _digest(*parts), "of_titles": documents.of_titles}
+    ratings = _movielens_data(folder, recipe.official_data)
+    features = (ratings.user_features, ratings.movie_features)
+    return {"sha256": _digest(*features, ratings.user, ratings.movie, ratings.stars)}
+
+
+def _digest(*arrays: Array) -> str:
+    whole = hashlib.sha256()
+    for array in arrays:
+        whole.update(f"{array.dtype}{array.shape}".encode())
+        whole.update(np.ascontiguousarray(array).tobytes())
+    return whole.hexdigest()[:16]
 
 
 @lru_cache(maxsize=1)
