@@ -13,11 +13,11 @@ Story = Callable[[Cell], dict[str, Any]]
 
 
 def movielens(**changes: Any) -> Recipe:
-    return recipe_from({"experiment": "movielens", "levels": BETAS, **changes}, "made-up")
+    return recipe_from({"experiment": "movielens", "levels": list(BETAS), **changes}, "made-up")
 
 
 def wiki10(**changes: Any) -> Recipe:
-    changes = {"supported": 8000, "novel": 2000, **changes}
+    changes = {"supported": 8000, "novel": 2000, "validation_rows": 0, **changes}
     return recipe_from({"experiment": "wiki10", "levels": [0.8, 0.5, 0.2], **changes}, "made-up")
 
 

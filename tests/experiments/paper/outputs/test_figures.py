@@ -177,10 +177,28 @@ def test_one_seed_and_missing_cells_are_drawn() -> None:
     made = figures(runs)
     value = made["over_levels"].axes[0]
     assert len(line(value, "opg_min")) == 4
-    bars = value.containers[0].lines[2][0].get_segments()  # type: ignore[attr-defined]
-    assert all(bar[0, 1] == bar[1, 1] for bar in bars)  # one seed: no interval
+    for panel in made["over_levels"].axes:  # one seed: no interval
+        bars = panel.containers[0].lines[2][0].get_segments()  # type: ignore[attr-defined]
+        assert not any(np.isfinite(bar).any() for bar in bars)
+    captions = {picture.name: picture.caption for picture in all_figures(runs)}
+    assert "No interval with one seed." in captions["over_levels"]
+    assert "No interval" not in captions["stages"]
     assert len(made["stages"].axes[1].lines) == 4
     assert len(made["distributions"].axes) == 9
+
+
+def test_the_novelty_of_the_best_policy_is_of_all_seeds_at_every_level() -> None:
+    runs = made_up_runs(
+        movielens(),
+        lambda c: {"best_novelty": 0.1 + 0.1 * c.seed},
+        seeds=range(2),
+        without=lambda c: c.seed == 1 and c.level > 0,
+    )
+    novelty = figures(runs)["over_levels"].axes[2]
+    (best,) = [drawn for drawn in novelty.lines if drawn.get_linestyle() == "-."]
+    assert ys(best) == pytest.approx([0.15] * 7)
+    caption = next(p.caption for p in all_figures(runs) if p.name == "over_levels")
+    assert "No interval with one seed, where there is but one." in caption
 
 
 def test_the_fitted_simulator_has_no_hollow_marks() -> None:

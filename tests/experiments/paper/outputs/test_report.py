@@ -12,7 +12,7 @@ from depsue.experiments.paper.cells import Cell
 from depsue.experiments.paper.outputs.figures import all_figures
 from depsue.experiments.paper.outputs.report import summary, write_outputs
 from depsue.experiments.paper.outputs.tables import all_tables
-from depsue.experiments.paper.recipe import recipe_from
+from depsue.experiments.paper.recipe import load_recipe, recipe_folder, recipe_from
 
 SMALL = movielens(levels=[-8, 0, 8])
 COMMAND = "depsue reproduce movielens --seeds 2"
@@ -86,6 +86,36 @@ def test_wiki10_says_at_the_top_that_titles_stand_in(tmp_path: Path) -> None:
     assert (tmp_path / "wiki10.csv").exists() and not (tmp_path / "validation_ope.csv").exists()
 
 
+def test_wiki10_of_whole_documents_says_nothing_of_titles(tmp_path: Path) -> None:
+    recipe = wiki10(methods=["naive_safe"])
+    results = made_up_runs(recipe, seeds=[0]).results
+    for result in results.values():
+        result["data"] = {"of_titles": False}
+    text = write_outputs(recipe, results, tmp_path, "x").read_text("utf-8")
+    assert "itles stand in" not in text
+    next(iter(results.values()))["data"]["of_titles"] = True
+    text = write_outputs(recipe, results, tmp_path, "x").read_text("utf-8")
+    assert text.count("itles stand in") == 3  # at the top, table and figure
+
+
+def test_another_simulator_says_which_levels_are_good_and_poor(tmp_path: Path) -> None:
+    recipe = movielens(preset="fitted", levels=[2], methods=["naive_safe"])
+    page = write_outputs(recipe, made_up_runs(recipe, seeds=[0]).results, tmp_path, "x")
+    text = page.read_text("utf-8")
+    assert "at least 0.85" in text[text.index('id="notes"') :]
+    assert "at least 0.85" in (tmp_path / "claims.md").read_text("utf-8")
+
+
+def test_what_differs_from_the_shipped_recipe_is_said_everywhere(tmp_path: Path) -> None:
+    shipped = load_recipe(recipe_folder() / "paper-movielens.toml")
+    recipe = shipped.with_options(bound_every=10, levels=(8.0,), methods=("naive_safe",))
+    page = write_outputs(recipe, made_up_runs(recipe, seeds=[0]).results, tmp_path, "x")
+    for path in (page, tmp_path / "claims.md", *tmp_path.glob("*.md")):
+        text = path.read_text("utf-8")
+        assert "Differs from recipes/paper-movielens.toml: " in text, path.name
+        assert "bound_every 10 (recipe: 1)" in text
+
+
 def test_a_run_that_is_not_complete_says_so(tmp_path: Path) -> None:
     recipe = movielens(levels=[-8, 8], methods=["naive_safe", "opg_cql"])
     runs = made_up_runs(recipe, seeds=[0], without=lambda c: c == Cell(0, 8.0, "opg_cql"))
@@ -107,7 +137,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_outputs(SMALL, results, tmp_path / "file", "x")
 
 
-def test_the_summary_has_value_novelty_and_violations_in_80_columns() -> None:
+def test_the_summary_has_value_novelty_violations_and_the_time() -> None:
     def story(cell: Cell) -> dict[str, object]:
         return {"values": 0.9 if cell.level == 8 else 1.25, "novelties": 0.123}
 
@@ -115,10 +145,12 @@ def test_the_summary_has_value_novelty_and_violations_in_80_columns() -> None:
         movielens(), story, without=lambda c: c.level == 24 or c.method == "opg_min"
     )
     lines = summary(runs.recipe, runs.results).splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines[:-1])) <= 80
     assert "5 seeds (65 cells not finished)" in lines[0]
     rows = [line.split() for line in lines if line.split()[0] == "opg_cql"]
     assert rows[0][1:] == ["1.250"] * 4 + ["0.900", "1.250", "-"]
     assert rows[1][1:] == ["0.123"] * 6 + ["-"]
     assert rows[2][1:] == ["0/5"] * 4 + ["5/5", "0/5", "-"]
     assert not [line for line in lines if "opg_min" in line]
+    times = "world 180, policy 360, bound 360, evaluation 90"  # of 6 methods, 6 levels, 5 seeds
+    assert lines[-1] == f"seconds in all: {times}; peak 604 MiB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,15 @@ from depsue.experiments.paper.outputs.reading import Measure, Runs, novelty, val
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 UNEXPLAINED = "No cause was found in the figures that are kept."
+NEAR_OPTIMAL = 0.85
+"""V(pi0) / V(pi*) from which on a logging policy is good, where the paper has no figures."""
+STOCHASTIC = 8.0
+"""The paper's logging policies with |beta| up to this are its stochastic ones."""
+GROUPS_NOTE = (
+    "The paper has no figures of this simulator. Good logging policies are here those with a mean "
+    f"V(pi0) / V(pi*) of at least {NEAR_OPTIMAL:g}, poor ones those with V(pi0) < V(uniform) in "
+    "the mean; criteria name the levels that this gives."
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Claim:
 
     Args:
         statement: what the paper says, in other words.
-        criterion: what must be found for it to hold; written before anything was measured.
+        criterion: what must be found for it to hold; the same for every run.
         where: the place in the paper.
         measured: the figures.
         verdict: holds, does not hold, or not measured.
@@ -66,24 +76,51 @@ class Evidence:
 
     Args:
         runs: the finished cells.
-        paper: its figures; of a simulator of our own it has none, and then levels stand for
-            those of the paper by their sign.
+        paper: its figures. Where it has some, its negative levels are poor and its positive ones
+            good; else a level is good or poor by what was measured (see GROUPS_NOTE).
     """
 
     def __init__(self, runs: Runs, paper: Published) -> None:
         self.runs, self.paper, self.recipe = runs, paper, runs.recipe
         self.levels = tuple(sorted(paper.levels or runs.levels))
-        self.poor = tuple(v for v in self.levels if v < 0)
-        self.good = tuple(v for v in self.levels if v > 0)
-        self.poor_and_stochastic = (*self.poor[-2:], *(v for v in self.levels if v == 0))
+        self.negative = tuple(v for v in self.levels if v < 0)
+        self.positive = tuple(v for v in self.levels if v > 0)
+        self.poor, self.good = self.negative, self.positive
+        if not paper.seeds:
+            self.poor = self._levels_by("uniform_test", lambda ratio: ratio < 1)
+            self.good = self._levels_by("best_test", lambda ratio: ratio >= NEAR_OPTIMAL)
+        self.best = self.good[-2:]
+        published = self.levels if paper.seeds else ()
+        self.stochastic = tuple(v for v in published if abs(v) <= STOCHASTIC)
+        near_zero = {*self.poor[-2:], 0.0}
+        self.poor_and_stochastic = tuple(v for v in self.levels if v in near_zero)
         self.delta = self.recipe.safe_opg.delta
         self.novel_share = self.recipe.novel / (self.recipe.novel + self.recipe.supported)
+        self._compared: tuple[str, ...] = ()
+
+    def shared(self, *methods: str) -> Evidence:
+        """To compare methods: at every level over the seeds that all of them have finished."""
+        part = copy.copy(self)
+        part.runs, part._compared = self.runs.shared(methods), methods
+        return part
+
+    def _levels_by(self, bottom: str, wanted: Callable[[float], bool]) -> tuple[float, ...]:
+        """The levels whose mean of V(pi0) over another value is as wanted."""
+        found = []
+        for level in self.levels:
+            ratio = self.runs.logging(level, "value_test") / self.runs.logging(level, bottom)
+            if len(ratio) and wanted(float(ratio.mean())):
+                found.append(level)
+        return tuple(found)
 
     def numbers(self, method: str, level: float, measure: Measure) -> FloatArray:
         """(n,) a measure over the seeds; NotMeasured where no cell is finished."""
         found = self.runs.numbers(method, level, measure)
         if not len(found):
-            place = f"{self.recipe.level_name} = {level:g}"
+            place = self.say([level])
+            if method in self._compared:
+                names = ", ".join(NAMES[m] for m in self._compared)
+                raise NotMeasured(f"No seed with finished cells of all of {names} at {place}.")
             raise NotMeasured(f"No finished cell of {NAMES[method]} at {place}.")
         return found
 
@@ -141,7 +178,8 @@ class Evidence:
 
     def say(self, levels: Iterable[float]) -> str:
         """beta = 8, 16, 24."""
-        return f"{self.recipe.level_name} = " + ", ".join(f"{v:g}" for v in levels)
+        named = ", ".join(f"{v:g}" for v in levels)
+        return f"{self.recipe.level_name} = {named}" if named else f"no {self.recipe.level_name}"
 
     def fill(self, criterion: str) -> str:
         """A criterion with the levels and limits that it speaks of."""
@@ -149,6 +187,10 @@ class Evidence:
             name=self.recipe.level_name,
             good=self.say(self.good),
             poor=self.say(self.poor),
+            best=self.say(self.best),
+            negative=self.say(self.negative),
+            positive=self.say(self.positive),
+            stochastic=self.say(self.stochastic),
             poor_and_stochastic=self.say(self.poor_and_stochastic),
             delta=f"{self.delta:g}",
             floor=f"{self.recipe.floor:g}",

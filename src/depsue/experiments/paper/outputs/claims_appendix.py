@@ -18,6 +18,7 @@ from depsue.experiments.paper.outputs.claim import (
     listed,
 )
 from depsue.experiments.paper.outputs.intervals import deviation
+from depsue.experiments.paper.outputs.method_names import NAMES
 from depsue.experiments.paper.outputs.reading import (
     DEPSUE,
     OPG,
@@ -30,6 +31,8 @@ from depsue.experiments.paper.outputs.reasons_models import cql_shuns_novel, nai
 from depsue.experiments.paper.outputs.tables_outcome import ADEQUATE
 
 LAST = "depsue_5"
+FAR = 0.05
+"""How far above the others a worst value must be to be far above."""
 
 
 def almost_always_safe(e: Evidence) -> Finding:
@@ -41,21 +44,27 @@ def almost_always_safe(e: Evidence) -> Finding:
         f"K = {m[-1]}, {v:g}: {c}/{n}" for m, by in counts.items() for v, (c, n) in by.items() if c
     ]
     text = f"{share:.3f} of the runs" + (f" ({'; '.join(where)})." if where else ".")
-    why = [w for m in DEPSUE for w in reasons.of_violations(e, m)]
+    why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last")]
     return Finding(text, share <= e.delta, because(*why))
 
 
 def worst_is_better(e: Evidence) -> Finding:
     """The worst relative value of K = 5 and of the OPGs."""
-    worst = {m: float(e.pooled(m, value()).min()) for m in (*OPG, LAST)}
+    both = e.shared(*OPG, LAST)
+    worst = {m: float(both.pooled(m, value()).min()) for m in (*OPG, LAST)}
     text = by_method({m: f"{w:.3f}" for m, w in worst.items()})
-    holds = all(worst[LAST] > worst[m] for m in OPG)
-    text = f"Worst of {e.runs.seeds_in_words()}: {text}"
-    return Finding(text, holds, because(*reasons.of_violations(e, LAST)))
+    near = [m for m in OPG if worst[LAST] - worst[m] < FAR]
+    why = f"Less than {FAR:g} above: {', '.join(NAMES[m] for m in near)}."
+    return Finding(
+        f"Worst of {e.runs.seeds_in_words()}: {text}",
+        not near,
+        because(why, *reasons.of_violations(both, LAST, "last")),
+    )
 
 
 def opg_novelty_is_higher(e: Evidence) -> Finding:
     """Mean novelty of the OPGs against DEPSUE's."""
+    e = e.shared(*OPG, *DEPSUE)
     found = {m: average(e.novelties(m)) for m in (*OPG, *DEPSUE)}
     holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
     text = by_method({m: f"{x:.3f}" for m, x in found.items()})
@@ -65,6 +74,7 @@ def opg_novelty_is_higher(e: Evidence) -> Finding:
 
 def opg_novelty_varies(e: Evidence) -> Finding:
     """Deviation of novelty over the seeds."""
+    e = e.shared(*OPG, *DEPSUE)
     found = {}
     for method in (*OPG, *DEPSUE):
         spread = [deviation(e.numbers(method, v, novelty())) for v in e.levels]
@@ -76,7 +86,7 @@ def opg_novelty_varies(e: Evidence) -> Finding:
     return Finding(
         text,
         holds,
-        because(naive_near_uniform(e), cql_shuns_novel(e)),
+        because(naive_near_uniform(e, of_novelty=True), cql_shuns_novel(e)),
     )
 
 
@@ -84,15 +94,17 @@ def opg_seldom_novel(e: Evidence) -> Finding:
     """Runs of the OPGs with a novelty of at least .1."""
     share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in OPG}
     text = by_method({m: f"{s:.2f}" for m, s in share.items()})
-    return Finding(text, max(share.values()) <= 0.5, because(naive_near_uniform(e)))
+    why = naive_near_uniform(e, of_novelty=True)
+    return Finding(text, max(share.values()) <= 0.5, because(why))
 
 
 def depsue_more_often_novel(e: Evidence) -> Finding:
     """Runs of DEPSUE and of the OPGs with a novelty of at least .1."""
+    e = e.shared(*OPG, *DEPSUE)
     share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in (*OPG, *DEPSUE)}
     text = by_method({m: f"{s:.2f}" for m, s in share.items()})
     holds = all(share[LAST] > share[m] for m in OPG)
-    return Finding(text, holds, because(naive_near_uniform(e)))
+    return Finding(text, holds, because(naive_near_uniform(e, of_novelty=True)))
 
 
 def stages_improve(e: Evidence) -> Finding:
@@ -116,11 +128,11 @@ def bolder_when_poor_and_stochastic(e: Evidence) -> Finding:
 
 def bound_rises_when_stochastic(e: Evidence) -> Finding:
     """The bound of the first deployment over V_on(pi0), by level."""
-    others = tuple(v for v in e.levels if v not in e.poor_and_stochastic)
-    e.need_levels(e.poor_and_stochastic, others)
+    e.need_published()
+    others = tuple(v for v in e.levels if v not in e.stochastic)
+    e.need_levels(e.stochastic, others)
     found = e.means(LAST, lambda r: float(r["deployments"][0]["bound"] / r["on_policy"]))
-    inside = min(found[v] for v in e.poor_and_stochastic)
-    holds = inside > max(found[v] for v in others)
+    holds = min(found[v] for v in e.stochastic) > max(found[v] for v in others)
     return Finding(by_method({LAST: listed(found)}), holds)
 
 
@@ -135,9 +147,9 @@ def margin_larger_when_poor(e: Evidence) -> Finding:
 
 def cautious_when_near_optimal(e: Evidence) -> Finding:
     """Novelty of K = 5 at the two largest levels."""
-    top = e.good[-2:]
-    found = e.novelties(LAST, top)
-    why = (reasons.margin_frees_the_last(e, LAST, top), reasons.bound_not_reached(e, LAST, top))
+    best = e.best
+    found = e.novelties(LAST, best)
+    why = (reasons.margin_frees_the_last(e, LAST, best), reasons.bound_not_reached(e, LAST, best))
     return Finding(by_method({LAST: listed(found)}), max(found.values()) <= 0.05, because(*why))
 
 
@@ -159,7 +171,8 @@ CHECKS = (
     Check(
         "Even in its worst case DEPSUE (K=5) keeps far more value than the baselines.",
         "appendix, table of values",
-        "Its lowest relative value over all levels and seeds is above that of each OPG.",
+        f"Its lowest relative value over all levels and seeds is at least {FAR:g} above that of "
+        "each OPG (the paper's smallest gap is .117).",
         worst_is_better,
     ),
     Check(
@@ -203,7 +216,7 @@ CHECKS = (
         "The bound improves more easily where the logging policy is stochastic.",
         "appendix, figure of the five stages",
         "The mean bound of the first of five deployments, over V_on(pi0), is larger at each of "
-        "{poor_and_stochastic} than at any other.",
+        "{stochastic} (the paper's levels with |beta| <= 8) than at any other.",
         bound_rises_when_stochastic,
     ),
     Check(
@@ -216,7 +229,7 @@ CHECKS = (
     Check(
         "DEPSUE is cautious when the logging policy is near-optimal.",
         "appendix, figure of the five stages",
-        "Mean novelty of K = 5, last policy, is at most .05 at the two largest {name}.",
+        "Mean novelty of K = 5, last policy, is at most .05 at each of {best}.",
         cautious_when_near_optimal,
     ),
 )

@@ -12,11 +12,12 @@ from depsue.experiments.paper.outputs.claim import (
     by_method,
     listed,
 )
-from depsue.experiments.paper.outputs.reading import DEPSUE, novelty, relative_values
+from depsue.experiments.paper.outputs.reading import DEPSUE, novelty
 
 
 def novelty_grows_with_k(e: Evidence) -> Finding:
     """Novelty over K, last policy."""
+    e = e.shared(*DEPSUE)
     one, two, five = (e.novelties(m) for m in DEPSUE)
     mean = {m: listed(e.means(m, novelty("average"))) for m in DEPSUE[1:]}
     text = by_method({m: listed(x) for m, x in zip(DEPSUE, (one, two, five), strict=True)})
@@ -32,6 +33,7 @@ def novelty_grows_with_k(e: Evidence) -> Finding:
 
 def more_novel_than_one(e: Evidence) -> Finding:
     """Novelty of K = 2 and 5, last and average, against K = 1."""
+    e = e.shared(*DEPSUE)
     one = e.novelties("depsue_1")
     text, fails = {}, []
     for method in DEPSUE[1:]:
@@ -52,26 +54,22 @@ def depsue_always_safe(e: Evidence) -> Finding:
     last = {m: e.violations(m) for m in DEPSUE}
     mean = {m: e.violations(m, how="average") for m in DEPSUE}
     holds = not any(c for x in (last, mean) for by in x.values() for c, _ in by.values())
-    why = [w for m in DEPSUE for w in reasons.of_violations(e, m)]
+    why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last", "average")]
     text = f"Last: {_all(last)} Average: {_all(mean)}"
     return Finding(text, holds, because(*why))
 
 
 def every_prefix_safe(e: Evidence) -> Finding:
     """The average of the deployments up to each k."""
-    found: dict[str, dict[float, tuple[int, int]]] = {}
-    for method in DEPSUE:
-        found[method] = {}
-        for level in e.levels:
-            lowest = e.numbers(method, level, _lowest_average)
-            found[method][level] = (int((lowest < e.recipe.floor).sum()), len(lowest))
-    holds = not any(e.too_often(counts) for counts in found.values())
-    why = [w for m in DEPSUE for w in reasons.of_violations(e, m)]
-    return Finding(f"Violated: {_all(found)}", holds, because(*why))
+    found = {m: e.violations(m, how="prefix") for m in DEPSUE}
+    often = [m for m in DEPSUE if e.too_often(found[m])]
+    why = [w for m in often for w in reasons.of_violations(e, m, "prefix")]
+    return Finding(f"Violated: {_all(found)}", not often, because(*why))
 
 
 def value_above_cql(e: Evidence) -> Finding:
     """Value of DEPSUE over that of OPG (w/ CQL)."""
+    e = e.shared("opg_cql", *DEPSUE)
     cql = e.values("opg_cql", e.poor)
     gaps = {m: {v: x - cql[v] for v, x in e.values(m, e.poor).items()} for m in DEPSUE}
     holds = all(gap >= 0.04 for by in gaps.values() for gap in by.values())
@@ -96,11 +94,6 @@ def _all(counts: dict[str, dict[float, tuple[int, int]]]) -> str:
     return by_method(
         {m: f"{p[0]}/{p[1]}" + (f" ({where[m]})" if where[m] else "") for m, p in pooled.items()}
     )
-
-
-def _lowest_average(result: dict[str, object]) -> float:
-    values = relative_values(result)
-    return min(float(values[: k + 1].mean()) for k in range(len(values)))
 
 
 CHECKS = (

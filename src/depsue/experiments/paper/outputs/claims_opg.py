@@ -17,6 +17,9 @@ from depsue.experiments.paper.outputs.intervals import rate_interval
 from depsue.experiments.paper.outputs.reading import NAIVE, OPG, value
 from depsue.experiments.paper.outputs.reasons_models import cql_shuns_novel, naive_near_uniform
 
+WITHIN = 0.02
+"""How near V(pi0) / V(pi*) must be to the paper's."""
+
 
 def logging_as_published(e: Evidence) -> Finding:
     """V(pi0) / V(pi*) against the paper's table."""
@@ -24,29 +27,30 @@ def logging_as_published(e: Evidence) -> Finding:
     printed = e.paper.row("logging_optimality", "pi0")
     gaps = {v: x - printed[v] for v, x in e.logging("value_test", "best_test").items()}
     text = ", ".join(f"{v:g}: {gap:+.3f}" for v, gap in gaps.items())
-    return Finding(f"Gaps: {text}.", max(map(abs, gaps.values())) <= 0.02)
+    off = {v: gap for v, gap in gaps.items() if abs(gap) > WITHIN}
+    return Finding(f"Gaps: {text}.", not off, because(reasons.noise_of_seeds(e, off, WITHIN)))
 
 
 def logging_spans(e: Evidence) -> Finding:
     """V(pi0) / V(uniform) below and above 1."""
+    e.need_levels(e.negative, e.positive)
     over = e.logging("value_test", "uniform_test")
     top = e.logging("value_test", "best_test")[max(e.levels)]
-    holds = all(over[v] < 1 for v in e.poor) and all(over[v] > 1 for v in e.good) and top >= 0.9
+    below, above = (all(over[v] < 1 for v in e.negative), all(over[v] > 1 for v in e.positive))
     text = f"V(pi0) / V(uniform) {listed(over)}; V(pi0) / V(pi*) {top:.3f} at the largest."
-    return Finding(text, holds)
+    return Finding(text, below and above and top >= 0.9)
 
 
-def naive_violates(e: Evidence, share: float | None = None) -> Finding:
-    """Violations of OPG (naive) under good logging policies."""
+def naive_violates(e: Evidence, *, most: bool = False) -> Finding:
+    """Violations of OPG (naive) under good logging policies: in half of the seeds, or in most."""
     counts = {m: e.violations(m, e.good) for m in NAIVE}
-    limit = e.delta if share is None else share
-    holds = all(c > limit * n for by_level in counts.values() for c, n in by_level.values())
+    seldom = {
+        m: [v for v, (c, n) in by_level.items() if 2 * c < n or (most and 2 * c == n)]
+        for m, by_level in counts.items()
+    }
     text = by_method({m: counted(c) for m, c in counts.items()})
-    kept = [
-        reasons.value_against_floor(e, m, [v for v, (c, n) in counts[m].items() if c <= limit * n])
-        for m in NAIVE
-    ]
-    return Finding(text, holds, because(naive_near_uniform(e), *kept))
+    kept = [reasons.value_against_floor(e, m, seldom[m]) for m in NAIVE]
+    return Finding(text, not any(seldom.values()), because(naive_near_uniform(e), *kept))
 
 
 def cql_violates(e: Evidence) -> Finding:
@@ -61,7 +65,7 @@ def cql_violates(e: Evidence) -> Finding:
 def opg_far_below(e: Evidence) -> Finding:
     """The worst relative values of the OPGs."""
     worst = {m: float(e.pooled(m, value()).min()) for m in OPG}
-    holds = all(w < 0.9 for w in worst.values())
+    holds = any(w < 0.9 for w in worst.values())
     text = by_method({m: f"{w:.3f}" for m, w in worst.items()})
     return Finding(
         f"Worst of {e.runs.seeds_in_words()}: {text}",
@@ -76,7 +80,7 @@ def safe_opg_never_violates(e: Evidence) -> Finding:
     n = min(n for _, n in counts.values())
     holds = not any(c for c, _ in counts.values())
     text = by_method({"depsue_1": counted(counts)}) + (f" {_up_to(n)}" if holds else "")
-    return Finding(text, holds, because(*reasons.of_violations(e, "depsue_1")))
+    return Finding(text, holds, because(*reasons.of_violations(e, "depsue_1", "last")))
 
 
 def safe_opg_hardly_novel(e: Evidence) -> Finding:
@@ -87,6 +91,7 @@ def safe_opg_hardly_novel(e: Evidence) -> Finding:
 
 def opg_more_novel(e: Evidence) -> Finding:
     """Novelty of the OPGs against Safe OPG's."""
+    e = e.shared(*OPG, "depsue_1")
     safe = average(e.novelties("depsue_1"))
     found = {m: average(e.novelties(m)) for m in OPG}
     text = by_method({m: f"{x:.3f}" for m, x in {**found, "depsue_1": safe}.items()})
@@ -102,26 +107,27 @@ CHECKS = (
     Check(
         "The logging policies go from poor to near-optimal as its table says.",
         "appendix, table of logging policies",
-        "The mean of V(pi0) / V(pi*) is within .02 of the paper's at every {name}.",
+        f"The mean of V(pi0) / V(pi*) is within {WITHIN:g} of the paper's at every {{name}}.",
         logging_as_published,
     ),
     Check(
         "A negative beta gives a policy worse than uniform, a large one a near-optimal policy.",
         "section 4, setup",
-        "V(pi0) < V(uniform) at {poor}, > at {good}, and V(pi0) / V(pi*) >= .9 at the largest.",
+        "V(pi0) < V(uniform) at {negative}, > at {positive}, and V(pi0) / V(pi*) >= .9 at the "
+        "largest.",
         logging_spans,
     ),
     Check(
         "OPG (naive) violates the constraint considerably when pi0 is near-optimal (beta >= 8).",
         "section 4 (i)",
-        "Both variants violate in more than delta = {delta} of the seeds at each of {good}.",
+        "Both variants violate in at least half of the seeds at each of {good}.",
         naive_violates,
     ),
     Check(
         "OPG (naive) violates it in most cases when pi0 performs well.",
         "appendix, additional comparisons",
         "Both variants violate in more than half of the seeds at each of {good}.",
-        lambda e: naive_violates(e, 0.5),
+        lambda e: naive_violates(e, most=True),
     ),
     Check(
         "OPG (w/ CQL) often violates it when pi0 is poor (beta = -16, -8, 0).",
@@ -132,7 +138,7 @@ CHECKS = (
     Check(
         "The existing methods can be far below the logging policy.",
         "sections 1 and 4; conclusion",
-        "The worst relative value of each OPG over all levels and seeds is below .9.",
+        "The worst relative value of at least one OPG over all levels and seeds is below .9.",
         opg_far_below,
     ),
     Check(

@@ -62,6 +62,7 @@ def ips_accepts_cql(e: Evidence) -> Finding:
 
 def ips_differs(e: Evidence) -> Finding:
     """IPS on naive policies and on CQL's."""
+    e = e.shared(*OPG)
     found = {m: _judged(e, m, "ips") for m in OPG}
     shares = {m: _unsafe(v, m) for m, v in found.items()}
     holds = all(abs(shares[m] - shares["opg_cql"]) >= 0.1 for m in NAIVE)

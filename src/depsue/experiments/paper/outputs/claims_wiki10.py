@@ -17,8 +17,6 @@ from depsue.experiments.paper.outputs.claim import (
 from depsue.experiments.paper.outputs.reading import DEPSUE, OPG, novelties
 
 SAFE = "naive_safe"
-POSITIVE, NEGATIVE = 0.8, 0.2
-"""Mean rewards of an action that is a label of the document, and of one that is not."""
 
 
 def opg_always_violates(e: Evidence) -> Finding:
@@ -37,13 +35,14 @@ def depsue_never_violates(e: Evidence) -> Finding:
     last = {m: e.violations(m) for m in DEPSUE}
     mean = {m: e.violations(m, how="average") for m in DEPSUE}
     holds = not any(c for x in (last, mean) for by in x.values() for c, _ in by.values())
-    why = [w for m in DEPSUE for w in reasons.of_violations(e, m)]
+    why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last", "average")]
     text = by_method({m: f"last {counted(last[m])}, average {counted(mean[m])}" for m in DEPSUE})
     return Finding(text, holds, because(*why))
 
 
 def novelty_grows_with_k(e: Evidence) -> Finding:
     """Novelty over K, last policy."""
+    e = e.shared(*DEPSUE)
     one, two, five = (e.novelties(m) for m in DEPSUE)
     grows = {v: one[v] < two[v] < five[v] for v in e.levels}
     where = e.say(v for v, ok in grows.items() if not ok)
@@ -60,6 +59,7 @@ def starts_cautious(e: Evidence) -> Finding:
 
 def more_novel_than_naive_safe(e: Evidence) -> Finding:
     """Novelty of DEPSUE against Naive Safe Exploration, poor and medium logging policies."""
+    e = e.shared(SAFE, *DEPSUE)
     levels = e.levels[-2:]
     found = {m: e.novelties(m, levels) for m in (SAFE, *DEPSUE)}
     holds = all(found[m][v] > found[SAFE][v] for m in DEPSUE for v in levels)
@@ -74,6 +74,7 @@ def more_novel_than_naive_safe(e: Evidence) -> Finding:
 
 def value_above_naive_safe(e: Evidence) -> Finding:
     """Value of DEPSUE against Naive Safe Exploration."""
+    e = e.shared(SAFE, *DEPSUE)
     found = {m: e.values(m) for m in (SAFE, *DEPSUE)}
     fails = [
         f"K = {m[-1]} at {v:g}" for m in DEPSUE for v in e.levels if found[m][v] <= found[SAFE][v]
@@ -90,9 +91,11 @@ def logging_better_than_uniform(e: Evidence) -> Finding:
 
 def positives_are_scarce(e: Evidence) -> Finding:
     """The share of positive pairs, from the value of the uniform policy."""
+    from depsue.experiments.wiki10 import HIT, MISS  # loads torch
+
     e.logging("uniform_test", "uniform_test")
     uniform = [float(e.runs.logging(v, "uniform_test").mean()) for v in e.levels]
-    share = (float(np.mean(uniform)) - NEGATIVE) / (POSITIVE - NEGATIVE)
+    share = (float(np.mean(uniform)) - MISS) / (HIT - MISS)
     return Finding(f"{share:.4f} of the pairs of document and label.", share <= 0.01)
 
 

@@ -29,7 +29,8 @@ def offsets(count: int) -> FloatArray:
 def with_intervals(
     axis: Axes, places: FloatArray, groups: Sequence[FloatArray], method: str, **style: Any
 ) -> None:
-    """Means over the seeds with 95% t-intervals, one a level; levels without seeds are left out.
+    """Means over the seeds with 95% t-intervals, one a level; levels without seeds are left out,
+    and one seed has no interval.
 
     Args:
         axis: where to draw.
@@ -42,7 +43,7 @@ def with_intervals(
     axis.errorbar(
         places[kept],
         [mean(groups[i]) or 0.0 for i in kept],
-        yerr=[half_width(groups[i]) or 0.0 for i in kept],
+        yerr=[np.nan if (half := half_width(groups[i])) is None else half for i in kept],
         **{
             "color": COLOURS[method],
             "marker": MARKERS[method],

@@ -45,8 +45,7 @@ FIGURES: tuple[tuple[Callable[[Runs, Published], Figure | None], str, str, str],
         wiki10,
         "wiki10",
         "Wiki10: value and novelty by epsilon",
-        "The last policy of each method: means with 95% t-intervals. Document titles stand in for "
-        "document text.",
+        "The last policy of each method: means with 95% t-intervals.",
     ),
     (
         over_k,
@@ -104,6 +103,16 @@ def all_figures(runs: Runs) -> list[Picture]:
         figure = draw(runs, paper)
         if figure is not None:
             hollow = HOLLOW.format(seeds=paper.seeds) if draw in WITH_MARKS and paper.seeds else ""
-            words = f"{caption}{hollow} Here: {runs.seeds_in_words()}."
+            titles = " Document titles stand in for document text." if runs.of_titles else ""
+            words = f"{caption}{_without_interval(runs, draw)}{hollow}{titles} "
+            words += f"Here: {runs.seeds_in_words()}."
             made.append(Picture(name, title, words, figure))
     return made
+
+
+def _without_interval(runs: Runs, draw: object) -> str:
+    """Said where intervals are drawn, but some level of a method has one seed."""
+    groups = [len(runs.of(method, level)) for method in runs.methods for level in runs.levels]
+    if draw not in WITH_MARKS or 1 not in groups:
+        return ""
+    return " No interval with one seed" + ("." if max(groups) == 1 else ", where there is but one.")

@@ -34,5 +34,10 @@ MARKERS = {
     "depsue_5": "P",
 }
 
-POLICIES = {"last": "last", "average": "average over k", "any": "any deployment"}
+POLICIES = {
+    "last": "last",
+    "average": "average over k",
+    "prefix": "average up to some k",
+    "any": "any deployment",
+}
 """Words for the keys of `reading.OVER_DEPLOYMENTS`."""

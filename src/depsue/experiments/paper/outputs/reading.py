@@ -22,10 +22,11 @@ Measure: TypeAlias = Callable[[Result], float]
 OVER_DEPLOYMENTS: dict[str, Callable[[FloatArray], float]] = {
     "last": lambda values: float(values[-1]),
     "average": lambda values: float(values.mean()),
+    "prefix": lambda values: float(min(values[: k + 1].mean() for k in range(len(values)))),
     "any": lambda values: float(values.min()),
 }
-"""From the K deployments of a cell to one number: the last policy's, the mean over k, or the
-lowest, which tells whether any single one fell below the floor."""
+"""From the K deployments of a cell to one number: the last policy's, the mean over k, the lowest
+mean up to some k, or the lowest, which tells whether any single one fell below the floor."""
 
 
 def relative_values(result: Result, users: str = "test") -> FloatArray:
@@ -89,6 +90,13 @@ class Runs:
         return "documents" if self.recipe.experiment == "wiki10" else "users"
 
     @property
+    def of_titles(self) -> bool:
+        """Whether titles stood in for documents in any finished cell of Wiki10."""
+        return self.recipe.experiment == "wiki10" and any(
+            r.get("data", {}).get("of_titles", True) for m in self.methods for r in self.over(m)
+        )
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """Those of the recipe that have a finished cell."""
         return tuple(
@@ -128,6 +136,26 @@ class Runs:
             for result in self.of(method, level):
                 found.setdefault(int(result["seed"]), float(result["logging"][name]))
         return np.asarray([found[seed] for seed in sorted(found)], dtype=float)
+
+    def best_novelty(self) -> FloatArray:
+        """(n,) the novelty of pi*, which does not depend on the level, one number a seed."""
+        found: dict[int, float] = {}
+        for method in self.methods:
+            for result in self.over(method):
+                novelty = float(result["logging"]["best_novelty_test"])
+                found.setdefault(int(result["seed"]), novelty)
+        return np.asarray([found[seed] for seed in sorted(found)], dtype=float)
+
+    def shared(self, methods: Iterable[str]) -> Runs:
+        """Without the cells of these methods whose level and seed not all of them have finished."""
+        wanted = tuple(methods)
+        kept = {
+            cell: result
+            for cell, result in self.results.items()
+            if cell.method not in wanted
+            or all(Cell(cell.seed, cell.level, m) in self.results for m in wanted)
+        }
+        return Runs(self.recipe, kept)
 
     def optimality(self, level: float) -> FloatArray:
         """(n,) V(pi0) / V(pi*) over the test users, one number a seed."""

@@ -2,86 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from depsue.experiments.paper.cells import Result
 from depsue.experiments.paper.outputs.claim import Evidence, listed
+from depsue.experiments.paper.outputs.intervals import deviation
 from depsue.experiments.paper.outputs.method_names import NAMES
-from depsue.experiments.paper.outputs.reading import DEPSUE, novelty
+from depsue.experiments.paper.outputs.reading import DEPSUE, deployments_of, novelty, value
 
 NEAR = 0.02
 """How near to the uniform policy's novelty is near."""
+NEAR_VALUE = 0.1
+"""How near to the uniform policy's value is near, as a share of it."""
 
 
 def value_against_floor(e: Evidence, method: str, levels: Sequence[float]) -> str:
-    """At levels where a method kept to the constraint: did it lose value at all?"""
+    """At levels where a method violated the constraint less than was said: did it lose value?"""
     if not levels:
         return ""
-    kept = e.values(method, levels)
+    counts = e.violations(method, levels)
+    some = {v: (c, n) for v, (c, n) in counts.items() if c}
+    kept = {v: x for v, x in e.values(method, levels).items() if v not in some}
     losing = {v: x for v, x in kept.items() if x < 1}
     gaining = {v: x for v, x in kept.items() if x >= 1}
     text = ""
+    if some:
+        where = ", ".join(f"in {c} of {n} seeds only at {e.say([v])}" for v, (c, n) in some.items())
+        text += f"{NAMES[method]} violated it {where}. "
     if losing:
         text += (
             f"{NAMES[method]} loses value ({listed(losing)}), but less than the floor "
             f"of {e.recipe.floor:g} allows. "
         )
     if gaining:
-        text += f"{NAMES[method]} is no worse than pi0 there ({listed(gaining)})."
+        text += f"{NAMES[method]} is no worse than pi0 in the mean ({listed(gaining)})."
     return text.strip()
 
 
+def noise_of_seeds(e: Evidence, gaps: Mapping[float, float], within: float) -> str:
+    """Gaps of V(pi0) / V(pi*) that are too large by no more than two standard errors.
+
+    Args:
+        e: the evidence.
+        gaps: those that are too large, by level.
+        within: how large they may be.
+    """
+    told = []
+    for level, gap in gaps.items():
+        ratio = e.runs.optimality(level)
+        spread = deviation(ratio)
+        if spread is None:
+            continue
+        error = spread / math.sqrt(len(ratio))
+        if abs(gap) - 2 * error <= within:
+            told.append(
+                f"At {e.say([level])} the gap is within the noise of {len(ratio)} seeds (standard "
+                f"error {error:.3f})."
+            )
+    return " ".join(told)
+
+
 def margin_frees_the_last(e: Evidence, method: str, levels: Sequence[float] | None = None) -> str:
-    """In the last training lambda never left 0: the last policy is the unconstrained one."""
+    """In the last training lambda was 0 wherever it was kept: nothing held the last policy."""
     results = e.runs.over(method, e.levels if levels is None else levels)
     free = [r for r in results if max(r["history"][-1]["lambda"]) == 0]
     if not free or 2 * len(free) < len(results):
         return ""
     last = float(np.mean([novelty()(r) for r in free]))
     text = (
-        f"In {len(free)} of {len(results)} runs of {NAMES[method]} the need had fallen below the "
-        "bound before the last training began: lambda stayed 0, and the last policy is the "
-        f"unconstrained one, with a mean novelty of {last:.3f}"
+        f"In {len(free)} of {len(results)} runs of {NAMES[method]} lambda was 0 at all points kept "
+        f"of the last training: nothing held the last policy back. Its mean novelty is {last:.3f}"
     )
     if abs(last - e.novel_share) <= NEAR:
-        text += f", about the {e.novel_share:.2f} of the uniform policy that entropy pulls it to"
+        text += f", near the {e.novel_share:.2f} of uniform choice"
+        if max(abs(over_uniform(r) - 1) for r in free) <= NEAR_VALUE:
+            text += (
+                f", and its value is within {NEAR_VALUE:.0%} of the uniform policy's, "
+                "which entropy pulls it to"
+            )
     return text + "."
 
 
-def of_violations(e: Evidence, method: str) -> tuple[str, ...]:
-    """Why a method of DEPSUE violated the constraint; nothing where it did not."""
-    if not any(c for c, _ in e.violations(method, how="any").values()):
-        return ()
-    return (
-        average_keeps_the_floor(e, method),
-        training_users_keep_the_floor(e, method),
-        bound_above_truth(e, method),
-        bound_not_reached(e, method),
-    )
+def over_uniform(result: Result) -> float:
+    """V(pi) / V(uniform) of the last policy, test users."""
+    return float(result["deployments"][-1]["value_test"] / result["logging"]["uniform_test"])
 
 
-def training_users_keep_the_floor(e: Evidence, method: str) -> str:
+def of_violations(e: Evidence, method: str, *senses: str) -> tuple[str, ...]:
+    """Why a method of DEPSUE violated the constraint, in the senses that a statement is about.
+
+    Args:
+        e: the evidence.
+        method: which K.
+        senses: keys of OVER_DEPLOYMENTS; those in which it was not violated are passed over.
+    """
+    found: list[str] = []
+    for how in senses if deployments_of(method) > 1 else senses[:1]:  # K = 1: all are the same
+        if not _violating(e, method, how):
+            continue
+        found += [
+            average_keeps_the_floor(e, method) if how == "last" else "",
+            training_users_keep_the_floor(e, method, how),
+            bound_above_truth(e, method, how),
+            _not_reached(_looked_at(_violating(e, method, how), how), _which(method, how)),
+        ]
+    return tuple(found)
+
+
+SENSES = {
+    "last": "last policies",
+    "average": "averages over the deployments",
+    "prefix": "averages up to some k",
+}
+"""What violated the constraint, by keys of OVER_DEPLOYMENTS."""
+
+
+def _which(method: str, how: str) -> str:
+    """The deployments of the runs that violated the constraint in a sense."""
+    if how == "last":
+        return f"last deployments of {NAMES[method]} that fell below the floor"
+    whose = SENSES[how].replace("averages", "average")
+    return f"deployments in the runs of {NAMES[method]} whose {whose} fell below the floor"
+
+
+def _violating(e: Evidence, method: str, how: str) -> list[Result]:
+    measure = value(how)
+    return [r for r in e.runs.over(method, e.levels) if measure(r) < e.recipe.floor]
+
+
+def _looked_at(results: Sequence[Result], how: str) -> list[Result]:
+    """The deployments that count in a sense: the last, or all."""
+    rows = [r["deployments"][-1:] if how == "last" else r["deployments"] for r in results]
+    return [deployment for row in rows for deployment in row]
+
+
+def training_users_keep_the_floor(e: Evidence, method: str, how: str) -> str:
     """The bound speaks of the training users; the paper judges by the test users."""
-    counts = [e.runs.violations(method, v, "any", "train") for v in e.levels]
+    counts = [e.runs.violations(method, v, how, "train") for v in e.levels]
     if any(c for c, _ in counts):
         return ""
     return (
-        f"Against the training {e.runs.who}, whom the bound speaks of, no deployment of "
-        f"{NAMES[method]} fell below the floor."
+        f"Against the training {e.runs.who}, whom the bound speaks of, none of the {SENSES[how]} "
+        f"of {NAMES[method]} fell below the floor."
     )
 
 
-def bound_above_truth(e: Evidence, method: str) -> str:
+def bound_above_truth(e: Evidence, method: str, how: str) -> str:
     """Bounds that were wrong, as a fraction delta of them may be."""
-    rows = [d for result in e.runs.over(method, e.levels) for d in result["deployments"]]
+    rows = _looked_at(_violating(e, method, how), how)
     wrong = sum(d["bound"] > d["value_train"] for d in rows)
     if not wrong:
         return ""
     return (
-        f"In {wrong} of {len(rows)} deployments of {NAMES[method]} the bound was above the true "
-        f"value on the training {e.runs.who}; delta = {e.delta:g} limits that share only for "
-        "policies that were not tuned on the bound's own rows."
+        f"In {wrong} of {len(rows)} {_which(method, how)} the bound was above the true value on "
+        f"the training {e.runs.who}; delta = {e.delta:g} limits that share only for policies that "
+        "were not tuned on the bound's own rows."
     )
 
 
@@ -97,18 +175,19 @@ def average_keeps_the_floor(e: Evidence, method: str) -> str:
     )
 
 
-def bound_not_reached(e: Evidence, method: str, levels: Sequence[float] | None = None) -> str:
+def bound_not_reached(e: Evidence, method: str, levels: Sequence[float]) -> str:
     """Policies whose bound stayed below the need were deployed all the same."""
-    results = e.runs.over(method, e.levels if levels is None else levels)
-    rows = [deployment for result in results for deployment in result["deployments"]]
+    rows = _looked_at(e.runs.over(method, levels), "average")
+    return _not_reached(rows, f"deployments of {NAMES[method]} at {e.say(levels)}")
+
+
+def _not_reached(rows: Sequence[Result], which: str) -> str:
     failed = sum(not d["passed"] for d in rows)
     if not failed:
         return ""
-    where = "" if levels is None else f" at {e.say(levels)}"
     return (
-        f"In {failed} of {len(rows)} deployments of {NAMES[method]}{where} the bound had not "
-        "passed the need when training ended; as in the paper, the policy was deployed all the "
-        "same."
+        f"In {failed} of {len(rows)} {which} the bound had not passed the need when training "
+        "ended; as in the paper, the policy was deployed all the same."
     )
 
 

@@ -11,14 +11,20 @@ from depsue.experiments.paper.outputs.claim import Evidence, average
 from depsue.experiments.paper.outputs.intervals import deviation
 from depsue.experiments.paper.outputs.method_names import NAMES
 from depsue.experiments.paper.outputs.reading import NAIVE, novelty, shares
-from depsue.experiments.paper.outputs.reasons import NEAR
+from depsue.experiments.paper.outputs.reasons import NEAR, NEAR_VALUE, over_uniform
 from depsue.experiments.paper.outputs.tables_validation import validated
 from depsue.experiments.paper.run_cell import BINS
 from depsue.learners.objective import ValueWithEntropy
 
 
-def naive_near_uniform(e: Evidence) -> str:
-    """Eq. 2 leaves naive OPG near the uniform policy: said where its novelty shows it."""
+def naive_near_uniform(e: Evidence, *, of_novelty: bool = False) -> str:
+    """Eq. 2 leaves naive OPG near the uniform policy: said where novelty and value show it.
+
+    Args:
+        e: the evidence.
+        of_novelty: the statement is about novelty, so that a novelty near that of uniform choice
+            is a reason even where the value is another.
+    """
     groups = [e.runs.numbers(m, v, novelty()) for m in NAIVE for v in e.levels]
     groups = [group for group in groups if len(group)]
     if not groups:
@@ -27,11 +33,17 @@ def naive_near_uniform(e: Evidence) -> str:
     off = max(abs(float(group.mean()) - e.novel_share) for group in groups)
     if off > NEAR or (spread or 0.0) > NEAR:
         return ""
+    uniform = _value_near_uniform(e)
+    if not uniform and not of_novelty:
+        return ""
+    head = "ends near the uniform policy" if uniform else f"has a novelty near {e.novel_share:.2f}"
     text = (
-        f"OPG (naive) ends near the uniform policy: at every {e.recipe.level_name} its mean "
-        f"novelty is within {NEAR:g} of the {e.novel_share:.2f} of uniform choice"
+        f"OPG (naive) {head}: at every {e.recipe.level_name} its mean novelty is within {NEAR:g} "
+        f"of the {e.novel_share:.2f} of uniform choice"
     )
-    text += "." if spread is None else f", with a deviation of at most {spread:.4f} over the seeds."
+    if spread is not None:
+        text += f" (its deviation over the seeds is at most {spread:.4f})"
+    text += f", and its value within {NEAR_VALUE:.0%} of the uniform policy's." if uniform else "."
     objective = e.recipe.opg.objective
     if isinstance(objective, ValueWithEntropy) and objective.alpha > 0:
         tilt = (1 - objective.alpha) / objective.alpha
@@ -41,18 +53,25 @@ def naive_near_uniform(e: Evidence) -> str:
         )
         sd = _deviation_of_q(e)
         if sd is not None:
+            factor = math.exp(tilt * sd)
             text += (
                 f"; q deviates by {sd:.3f} over users and novel actions, so one deviation changes "
-                f"a probability by a factor of {math.exp(tilt * sd):.2f} only"
+                f"a probability by a factor of {factor:.2f}" + (" only" if factor < 1.5 else "")
             )
         text += "."
     printed = e.paper.row("novelty_deviation", "opg_mean")
-    if printed and spread is not None and min(printed.values()) > 5 * spread:
+    if uniform and printed and spread is not None and min(printed.values()) > 5 * spread:
         text += (
             f" The paper's naive rows have deviations of {min(printed.values()):.2f} to "
             f"{max(printed.values()):.2f}, which policies near the uniform one cannot have."
         )
     return text
+
+
+def _value_near_uniform(e: Evidence) -> bool:
+    """Whether the mean value of naive OPG is near the uniform policy's at every level."""
+    groups = [e.runs.numbers(m, v, over_uniform) for m in NAIVE for v in e.levels]
+    return all(abs(float(group.mean()) - 1) <= NEAR_VALUE for group in groups if len(group))
 
 
 def cql_shuns_novel(e: Evidence) -> str:

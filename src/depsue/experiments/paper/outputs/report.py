@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from depsue._version import __version__
 from depsue.errors import FileError, require
 from depsue.experiments.paper.cells import Cell, Result
+from depsue.experiments.paper.outputs.differences import differences
 from depsue.experiments.paper.outputs.intervals import mean
 from depsue.experiments.paper.outputs.published import published_for
 from depsue.experiments.paper.outputs.reading import Runs, novelty, value
 from depsue.experiments.paper.outputs.table import number, rate
+from depsue.experiments.paper.outputs.tables_run import PHASES
 from depsue.experiments.paper.recipe import Recipe
 
 DPI = 110
@@ -35,6 +38,7 @@ def write_outputs(
     from jinja2 import Environment, PackageLoader
 
     from depsue.experiments.pages import as_svg, writable_folder
+    from depsue.experiments.paper.outputs.claim import GROUPS_NOTE
     from depsue.experiments.paper.outputs.claims import all_claims, claims_markdown, tally
     from depsue.experiments.paper.outputs.figures import all_figures
     from depsue.experiments.paper.outputs.tables import all_tables
@@ -48,7 +52,9 @@ def write_outputs(
         cure="run the experiment first, or name the folder that its cells are in",
     )
     target = writable_folder(folder)
-    titles = TITLES_NOTE if recipe.experiment == "wiki10" else ""
+    paper, differs = published_for(recipe), differences(recipe)
+    titles = TITLES_NOTE if runs.of_titles else ""
+    groups = "" if paper.seeds else GROUPS_NOTE
     tables, claims = all_tables(runs), all_claims(runs)
     for table in tables:
         _write(target / f"{table.name}.md", table.markdown())
@@ -61,7 +67,7 @@ def write_outputs(
         picture.figure.savefig(target / f"{picture.name}.png", dpi=DPI)
         pictures.append((picture, svg))
     heading = f"The paper's statements on {_title(recipe)}, checked"
-    words = f"{runs.seeds_in_words()}. {titles}".strip()
+    words = " ".join(filter(None, (f"{runs.seeds_in_words()}.", differs, titles, groups)))
     _write(target / "claims.md", claims_markdown(claims, heading, words))
     page = Environment(
         loader=PackageLoader("depsue.experiments"), autoescape=True, trim_blocks=True
@@ -70,8 +76,10 @@ def write_outputs(
         title=_title(recipe),
         recipe=recipe,
         runs=runs,
-        paper=published_for(recipe),
+        paper=paper,
+        differs=differs,
         titles=titles,
+        groups=groups,
         command=command,
         claims=claims,
         tally=tally(claims),
@@ -86,7 +94,7 @@ def write_outputs(
 
 def summary(recipe: Recipe, results: Mapping[Cell, Result]) -> str:
     """What has come of the finished cells, in lines that fit a terminal: mean relative value, mean
-    novelty and violations (test users, last policy), by method and level."""
+    novelty and violations (test users, last policy), by method and level; then the time."""
     runs = Runs(recipe, results)
     if not runs.methods:
         return "no cell has finished yet"
@@ -102,7 +110,19 @@ def summary(recipe: Recipe, results: Mapping[Cell, Result]) -> str:
         for method in runs.methods:
             cells = [cell(method, level) for level in runs.levels]
             lines.append(f"  {method:<11}" + "".join(f"{text:>8}" for text in cells))
-    return "\n".join(lines)
+    return "\n".join([*lines, _time(runs)])
+
+
+def _time(runs: Runs) -> str:
+    """Where the time went: seconds per phase over all cells, and the largest memory."""
+    spent: Counter[str] = Counter()
+    results = [result for method in runs.methods for result in runs.over(method)]
+    for result in results:
+        spent.update(result["seconds"])
+    phases = [*PHASES, *sorted(set(spent) - set(PHASES))]
+    parts = ", ".join(f"{name} {spent[name]:,.0f}" for name in phases if name in spent)
+    peak = max(float(result["peak_mib"]) for result in results)
+    return f"seconds in all: {parts}; peak {peak:,.0f} MiB"
 
 
 def _title(recipe: Recipe) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from depsue.experiments.paper.outputs.differences import differences
 from depsue.experiments.paper.outputs.published import Published, published_for
 from depsue.experiments.paper.outputs.reading import Runs
 from depsue.experiments.paper.outputs.table import Table
@@ -37,7 +39,8 @@ experiment has nothing to fill it with."""
 
 
 def all_tables(runs: Runs) -> list[Table]:
-    """The tables that this run can fill."""
+    """The tables that this run can fill; each note says what differs from the shipped recipe."""
     paper = published_for(runs.recipe)
-    made = (make(runs, paper) for make in TABLES)
-    return [table for table in made if table is not None]
+    made = [table for make in TABLES if (table := make(runs, paper)) is not None]
+    words = differences(runs.recipe)
+    return [replace(table, note=f"{table.note} {words}".strip()) for table in made]

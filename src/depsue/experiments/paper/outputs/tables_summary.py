@@ -59,7 +59,8 @@ def wiki10(runs: Runs, paper: Published) -> Table | None:
         f"Wiki10: violations, relative value and novelty, {runs.seeds_in_words()}",
         tuple(headings),
         tuple(rows),
-        f"{TITLES_NOTE} Over the test documents; a violation is V(pi) / V(pi0) < "
+        (f"{TITLES_NOTE} " if runs.of_titles else "")
+        + "Over the test documents; a violation is V(pi) / V(pi0) < "
         f"{runs.recipe.floor:g}. The paper's figures are of {paper.seeds} seeds; it does not say "
         "whether K = 2 and 5 are the last policy or an average over the deployments.",
     )
