@@ -167,9 +167,9 @@ def test_own_model_by_chunks_and_checked() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"members": 0}, "members must be at least 1"),
+        ({"members": 0}, "members must be a whole number, at least 1"),
         ({"heldout": 1.0}, "heldout must lie in"),
-        ({"conservatism": -1.0}, "conservatism must be >= 0"),
+        ({"conservatism": -1.0}, "conservatism must be a finite number >= 0"),
     ],
 )
 def test_bad_settings_are_refused(change: dict[str, float], message: str) -> None:
