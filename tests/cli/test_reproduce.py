@@ -67,8 +67,10 @@ def test_it_runs_reports_and_goes_on(folder: Path) -> None:
     assert not (out / "cells").exists()
     for name in ("index.html", "claims.md", "violations.md", "violations.csv", "over_k.png"):
         assert (out / name).stat().st_size > 100
-    second = CliRunner().invoke(app, call(folder, "--seeds", "2", "--quiet"))
+    second = CliRunner().invoke(app, call(folder, "--seeds", "2"))
     assert second.exit_code == 0, second.output
+    assert second.output.count("V(pi)/V(pi0)") == 2  # after the first seed, and at the end
+    assert "12 of 12 cells" in second.output
     again = [json.loads(line) for line in (out / "cells.jsonl").read_text().splitlines()]
     assert len(again) == 12
     assert all(line in again for line in lines)  # those that were there were not run again

@@ -17,9 +17,10 @@ import typer
 from depsue.errors import ConfigError, require
 
 if TYPE_CHECKING:
-    from depsue.experiments.paper.cells import Result
+    from depsue.experiments.paper.cells import CellStore, Result
     from depsue.experiments.paper.recipe import Recipe
     from depsue.experiments.paper.sweep import OnResult
+    from depsue.experiments.paper.sweep import Progress as Swept
 
 LARGEST_SEED = 1_000_000
 MOST_SEEDS = 10_000
@@ -133,7 +134,7 @@ def reproduce(
     interrupted = False
     if not only_report:
         try:
-            with _progress(chosen, not quiet) as on_result:
+            with _progress(chosen, store, not quiet) as on_result:
                 sweep(chosen, wanted, store, run, data=data, on_result=on_result)
             store.gather()
         except KeyboardInterrupt:
@@ -224,13 +225,16 @@ def _command() -> str:
 
 
 @contextmanager
-def _progress(recipe: Recipe, show: bool) -> Iterator[OnResult]:
-    """One bar over all cells with the time left; a line for each cell that finishes."""
+def _progress(recipe: Recipe, store: CellStore, show: bool) -> Iterator[OnResult]:
+    """One bar over all cells with the time left, a line for each that finishes, and now and then,
+    after as many cells as a seed has, a summary of all that are finished."""
     if not show:
         yield lambda progress, result: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
+
+    from depsue.experiments.paper.outputs.report import summary
 
     columns = (
         TextColumn("{task.percentage:>3.0f}%"),
@@ -239,14 +243,14 @@ def _progress(recipe: Recipe, show: bool) -> Iterator[OnResult]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=1.0, cells="", left="reading the data")
+        a_seed = len(recipe.levels) * len(recipe.methods)
 
-        def on_result(progress: object, result: Result) -> None:
-            from depsue.experiments.paper.sweep import Progress as Swept
-
-            assert isinstance(progress, Swept)
+        def on_result(progress: Swept, result: Result) -> None:
             seconds = progress.seconds_left
             left = "" if seconds is None else f"{timedelta(seconds=round(seconds))} left"
             bar.console.print(_line(recipe, result), highlight=False)
+            if progress.done % a_seed == 0 and progress.done < progress.cells:
+                bar.console.print(summary(recipe, store.finished(recipe)), highlight=False)
             bar.update(
                 task,
                 completed=progress.weight_done / progress.weight,
