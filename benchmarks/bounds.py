@@ -1,6 +1,7 @@
 """Rows per second of each bound against vw-estimators, on the same rows in one run.
 
     python benchmarks/bounds.py [--rows 500000] [--peer-rows 50000]
+    python benchmarks/bounds.py --widths    how far each bound is below the mean; no peers, no times
 
 Both sides start from the same three columns (propensity, reward, probability under pi) and end
 with a lower limit: ours computes weights (into one array that is kept), checks and packs the terms,
@@ -14,6 +15,7 @@ Install the peers with `pip install vw-estimators` (0.2.2 was compared).
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from depsue.bounds import Betting, Hcope, Smoothing
+from depsue.bounds import Betting, Hcope, Normal, Smoothing
 from depsue.data.checks import FloatArray
 from depsue.data.terms import WeightedTerms
 from depsue.protocols import Bound
@@ -34,6 +36,7 @@ OURS: list[tuple[str, Bound, float | None]] = [
     ("smoothing, one scale", Smoothing(scale=100.0), 500),
     ("betting", Betting(), 50),
     ("betting, shuffled", Betting(order="shuffled"), None),
+    ("normal", Normal(tau=4.0), None),
 ]
 """Name, bound, and how many times faster than the faster peer it has to be, if that is set."""
 
@@ -142,13 +145,57 @@ def _line(one: Timed) -> str:
     return f"{one.name:36}{one.rows:>9,}{cost}{one.lower:>9.4f}"
 
 
+def paired(n: int, rng: np.random.Generator) -> FloatArray:
+    """(n,) terms (w - .95) r in [-.95, 34.05]: reward rate .24, w lognormal up to 35, sd 2.2."""
+    weights = np.minimum(rng.lognormal(-(1.45**2) / 2, 1.45, n), 35.0)
+    return np.asarray((weights - 0.95) * (rng.random(n) < 0.24))
+
+
+def near(n: int, rng: np.random.Generator) -> FloatArray:
+    """(n,) terms w r in [0, 2]: reward rate .24, w lognormal in [.5, 2], sd .34."""
+    weights = np.clip(rng.lognormal(-(0.35**2) / 2, 0.35, n), 0.5, 2.0)
+    return np.asarray(weights * (rng.random(n) < 0.24))
+
+
+def widths(draws: int) -> None:
+    """Print how many standard errors each bound lies below the mean, averaged over draws.
+
+    Terms are shifted to start at 0 and carry r_max 1, so that all four see the same values;
+    hcope gets the whole declared range as tau, so that it clips nothing either.
+    """
+    bounds = ("hcope", "smoothing", "betting", "normal")
+    print(f"{'terms':22}{'rows':>9}", *(f"{name:>10}" for name in bounds), "  normal by")
+    for name, draw, lower, width in (("(w - .95) r", paired, -0.95, 35.0), ("w r", near, 0.0, 2.0)):
+        for n in (3_000, 10_000, 50_000, 100_000, 300_000):
+            apart = dict.fromkeys(bounds, 0.0)
+            ways = set()
+            for seed in range(draws):
+                values = draw(n, np.random.default_rng([n, seed])) - lower
+                terms = WeightedTerms.of(values, np.ones(n), r_max=1.0)
+                error = float(values.std()) / math.sqrt(n)
+                made: list[Bound] = [Hcope(tau=width), Smoothing(), Betting(), Normal(tau=width)]
+                for which, bound in zip(bounds, made, strict=True):
+                    found = bound.lower(terms, DELTA)
+                    apart[which] += (found.mean - found.value) / error / draws
+                ways.add(found.constants["by"])
+            print(
+                f"{name:22}{n:>9,}",
+                *(f"{one:>10.2f}" for one in apart.values()),
+                "  " + ", ".join(sorted(ways)),
+            )
+
+
 def main() -> int:
     """Measure, print, and return 1 if a bar was missed, 2 if there was no peer."""
     parser = argparse.ArgumentParser(description="bounds against vw-estimators, rows per second")
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--peer-rows", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--widths", action="store_true", help="widths in place of times")
     settings = parser.parse_args()
+    if settings.widths:
+        widths(draws=10)
+        return 0
     mine = ours(settings.rows)
     try:
         theirs = peers(min(settings.rows, settings.peer_rows))

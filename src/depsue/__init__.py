@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from depsue._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from depsue.bounds import Betting, Hcope, Smoothing
+    from depsue.bounds import Betting, Hcope, Normal, Smoothing
+    from depsue.certificates import Certificate, Floor, Promise, Reads, three_folds, verify
     from depsue.data import ActionCatalogue, LoggedData
     from depsue.errors import DepsueError
     from depsue.estimators import (
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from depsue.experiments.world import SyntheticSettings, World, synthetic_world
     from depsue.learners import (
         DepsueSettings,
-        Floor,
+        ExploreSettings,
         OpgSettings,
         SafeOpgSettings,
+        explore,
         run_depsue,
+        run_exploration,
         train_opg,
         train_safe_opg,
     )
@@ -47,7 +50,8 @@ if TYPE_CHECKING:
     from depsue.rewards import CQL, OwnRewardModel, RewardSettings, fit_rewards
 
 _HOMES = {
-    "depsue.bounds": ["Betting", "Hcope", "Smoothing"],
+    "depsue.bounds": ["Betting", "Hcope", "Normal", "Smoothing"],
+    "depsue.certificates": ["Certificate", "Floor", "Promise", "Reads", "three_folds", "verify"],
     "depsue.data": ["ActionCatalogue", "LoggedData"],
     "depsue.errors": ["DepsueError"],
     "depsue.estimators": [
@@ -62,10 +66,12 @@ _HOMES = {
     "depsue.experiments.world": ["SyntheticSettings", "World", "synthetic_world"],
     "depsue.learners": [
         "DepsueSettings",
-        "Floor",
+        "ExploreSettings",
         "OpgSettings",
         "SafeOpgSettings",
+        "explore",
         "run_depsue",
+        "run_exploration",
         "train_opg",
         "train_safe_opg",
     ],
@@ -90,12 +96,14 @@ __all__ = [
     "ActionCatalogue",
     "Betting",
     "CQL",
+    "Certificate",
     "ClippedIPS",
     "DepsueError",
     "DepsueSettings",
     "DirectMethod",
     "DoublyRobust",
     "EpsilonGreedy",
+    "ExploreSettings",
     "Floor",
     "Hcope",
     "IPS",
@@ -103,9 +111,12 @@ __all__ = [
     "MIPS",
     "Mixture",
     "NetworkPolicy",
+    "Normal",
     "OpgSettings",
     "OwnPolicy",
     "OwnRewardModel",
+    "Promise",
+    "Reads",
     "RewardSettings",
     "SNIPS",
     "SafeOpgSettings",
@@ -117,14 +128,18 @@ __all__ = [
     "Uniform",
     "World",
     "bars",
+    "explore",
     "fit_rewards",
     "load",
     "naive_safe_exploration",
     "run_depsue",
+    "run_exploration",
     "save",
     "synthetic_world",
+    "three_folds",
     "train_opg",
     "train_safe_opg",
+    "verify",
 ]
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from depsue.bounds import Betting, Hcope, Smoothing
+from dataclasses import dataclass
+
+from depsue.bounds import Betting, Hcope, Normal, Smoothing
+from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.protocols import BoundValue
 from depsue.testing.bounds import BoundConformance
 
 
@@ -36,4 +40,24 @@ class TestBetting(BoundConformance):
 class TestBettingWithEverySetting(BoundConformance):
     bound = Betting(cap=0.75, horizon=5_000, order="shuffled", unit_scale=2.0)
     fixed = Betting(cap=0.75, horizon=5_000, order="shuffled", unit_scale=2.0, bets_for=0.05)
+    effort = 0.1
+
+
+@dataclass(frozen=True)
+class NormalOnBoth:
+    """The suite's terms have weights, or are paired and at most .06: each kind has its limit."""
+
+    tau: float
+
+    def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
+        paired = isinstance(terms, ConservativeTerms) and not isinstance(terms, WeightedTerms)
+        return (Normal(upper=0.06) if paired else Normal(tau=self.tau)).lower(terms, delta)
+
+
+class TestNormal(BoundConformance):
+    bound = NormalOnBoth(tau=2.0)
+
+
+class TestNormalWithAWideRange(BoundConformance):
+    bound = NormalOnBoth(tau=8.0)
     effort = 0.1

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from tests.learners.conftest import Setting
 
+from depsue.certificates import Floor
 from depsue.data import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.experiments.world import World
-from depsue.learners import DepsueResult, DepsueSettings, Floor, SafeOpgSettings, run_depsue
+from depsue.learners import DepsueResult, DepsueSettings, SafeOpgSettings, run_depsue
 from depsue.learners.depsue import novelty_on
 from depsue.policies import Uniform
 from depsue.protocols import Policy

@@ -184,6 +184,14 @@ def plain_ids(values: Any, column: str) -> Array:
     return array.astype(np.int64)
 
 
+def plain_column(values: Any, column: str) -> Array:
+    """(n,) a column of any plain kind: float64 (flags count as 1 and 0), int64, or strings."""
+    array = as_column(values, column)
+    if array.dtype.kind in "fb":
+        return number_column(array, column, flags=True)
+    return plain_ids(array, column)
+
+
 def _numeric(array: Array, column: str, *, flags: bool) -> Array:
     """`array` as numbers: text, decimals, complex numbers and dates are refused."""
     if array.dtype.kind in ("fiub" if flags else "fiu"):

@@ -71,4 +71,10 @@ def logs_hash(logs: LoggedData) -> str:
         content.add("time", logs.time, "<M8[us]" if logs.time.dtype.kind == "M" else "<f8")
     if logs.round is not None:
         content.add("round", logs.round, "<i2")
+    for name in sorted(logs.columns):
+        column = logs.columns[name]
+        if column.dtype.kind in "fb":
+            content.add(f"column {name}", column, "<f8")
+        else:
+            content.add_ids(f"column {name}", column)
     return content.hex()

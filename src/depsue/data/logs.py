@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,11 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import (
     FloatArray,
     IntArray,
+    Mask,
     finite_matrix,
     naming,
     number_column,
+    plain_column,
     plain_ids,
     read_only,
     same_length,
@@ -31,7 +33,7 @@ from depsue.data.rows import (
     row_index,
     time_column,
 )
-from depsue.errors import require, short
+from depsue.errors import DataError, require, short
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,6 +56,7 @@ class LoggedData:
         units: (v,) distinct unit ids, or None.
         time: (n,) time of the row, or None.
         round: (n,) deployment that produced the row; 0 is the first logging policy.
+        columns: other (n,) columns by name: further rewards, or what tells segments apart.
     """
 
     catalogue: ActionCatalogue
@@ -67,6 +70,7 @@ class LoggedData:
     units: np.ndarray[Any, Any] | None = None
     time: np.ndarray[Any, Any] | None = None
     round: IntArray | None = None
+    columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.action)
@@ -91,6 +95,10 @@ class LoggedData:
         object.__setattr__(self, "contexts", read_only(self.contexts))
         if self.units is not None:
             object.__setattr__(self, "units", read_only(self.units))
+        for name, column in self.columns.items():
+            same_length(name, len(column), n)
+        others = {name: read_only(np.asarray(column)) for name, column in self.columns.items()}
+        object.__setattr__(self, "columns", others)
 
     @classmethod
     def from_arrays(
@@ -106,6 +114,7 @@ class LoggedData:
         units: Any = None,
         times: Any = None,
         rounds: Any = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> LoggedData:
         """Logs from arrays of n rows.
 
@@ -120,6 +129,7 @@ class LoggedData:
             units: (n,) unit ids (users), integers or strings.
             times: (n,) numbers or datetime64.
             rounds: (n,) whole numbers >= 0.
+            columns: other (n,) columns of numbers or strings, by name: see `with_reward`, `where`.
         """
         require(
             isinstance(catalogue, ActionCatalogue),
@@ -154,6 +164,7 @@ class LoggedData:
             units=unit_ids,
             time=None if times is None else time_column(times),
             round=None if rounds is None else round_column(rounds),
+            columns={name: plain_column(c, name) for name, c in (columns or {}).items()},
         )
 
     @classmethod
@@ -170,6 +181,7 @@ class LoggedData:
         unit: str | None = None,
         time: str | None = None,
         round: str | None = None,
+        columns: Sequence[str] = (),
     ) -> LoggedData:
         """Logs from a polars, pandas or Arrow frame, or from a dict of columns.
 
@@ -180,8 +192,9 @@ class LoggedData:
             context: the feature columns; a column of lists counts as several.
             action, reward, propensity: the names of these columns.
             unit, time, round: the names of these columns, where there are any.
+            columns: other columns to keep: further rewards, or what tells segments apart.
         """
-        from depsue.data.frames import rows_of_frame
+        from depsue.data.frames import columns_of, rows_of_frame
 
         names = {
             "actions": action,
@@ -191,9 +204,11 @@ class LoggedData:
             "times": time,
             "rounds": round,
         }
-        columns, sources = rows_of_frame(frame, context, names)
+        rows, sources = rows_of_frame(frame, context, names)
+        others = columns_of(frame, [action, *columns]) if columns else {}
+        kept = {name: others[name] for name in columns}
         with naming(sources):
-            return cls.from_arrays(**columns, catalogue=catalogue, r_max=r_max)
+            return cls.from_arrays(**rows, catalogue=catalogue, r_max=r_max, columns=kept)
 
     @classmethod
     def from_obp(
@@ -274,7 +289,34 @@ class LoggedData:
             units=units,
             time=None if self.time is None else self.time[rows],
             round=None if self.round is None else self.round[rows],
+            columns={name: column[rows] for name, column in self.columns.items()},
         )
+
+    def with_reward(self, column: str, *, r_max: float) -> LoggedData:
+        """The same rows with another column as their reward.
+
+        Args:
+            column: which of `columns`.
+            r_max: the largest value that is possible in it, declared.
+        """
+        reward = number_column(self.column(column), column, flags=True)
+        with naming({"reward": column}):
+            return replace(self, reward=reward, r_max=r_max)
+
+    def where(self, column: str, value: Any) -> Mask:
+        """(n,) True in rows whose column has that value: a segment."""
+        return np.asarray(self.column(column) == value)
+
+    def column(self, name: str) -> np.ndarray[Any, Any]:
+        """(n,) one of `columns`."""
+        if name not in self.columns:
+            raise DataError(
+                "the column must be among the logs' further columns",
+                column=name,
+                found=f"columns {sorted(self.columns)}",
+                cure=f"read the logs with columns=['{name}']",
+            )
+        return self.columns[name]
 
     def split(self, fractions: Sequence[float], *, salt: str) -> tuple[LoggedData, ...]:
         """Folds of about the given fractions, by unit where there is one, else by row."""

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from depsue import rng
+from depsue.certificates.promise import Floor
 from depsue.data.logs import LoggedData
 from depsue.errors import NovelMassWarning
 from depsue.estimators import IPS, DirectMethod
 from depsue.experiments.world import SyntheticSettings, World, synthetic_world
-from depsue.learners.depsue import DepsueResult, DepsueSettings, Floor, run_depsue
+from depsue.learners.depsue import DepsueResult, DepsueSettings, run_depsue
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.history import SafelyTrained, Trained
 from depsue.learners.opg import train_opg

@@ -1,6 +1,8 @@
-"""Learners: OPG, Safe OPG (Algorithm 1) and DEPSUE (Eq. 9)."""
+"""Learners: OPG, Safe OPG (Algorithm 1), DEPSUE (Eq. 9), and certified exploration."""
 
-from depsue.learners.depsue import Deployment, DepsueResult, DepsueSettings, Floor, run_depsue
+from depsue.learners.depsue import Deployment, DepsueResult, DepsueSettings, run_depsue
+from depsue.learners.exploration import Exploration, ExplorationResult, run_exploration
+from depsue.learners.exploring import Explored, ExploreSettings, explore
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.history import History, SafelyTrained, Trained
 from depsue.learners.objective import Objective, OwnObjective, ValueWithEntropy
@@ -11,7 +13,10 @@ __all__ = [
     "Deployment",
     "DepsueResult",
     "DepsueSettings",
-    "Floor",
+    "Exploration",
+    "ExplorationResult",
+    "ExploreSettings",
+    "Explored",
     "History",
     "Objective",
     "OpgSettings",
@@ -20,7 +25,9 @@ __all__ = [
     "SafelyTrained",
     "Trained",
     "ValueWithEntropy",
+    "explore",
     "run_depsue",
+    "run_exploration",
     "train_opg",
     "train_safe_opg",
 ]

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import rng
+from depsue.certificates.promise import Floor
 from depsue.data.logs import LoggedData
 from depsue.errors import (
     DataError,
@@ -22,36 +23,6 @@ from depsue.learners.safe_opg import SafeOpgSettings, train_safe_opg
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
 from depsue.rewards import RewardSettings, fit_rewards
-
-
-@dataclass(frozen=True)
-class Floor:
-    """C, what the value must exceed: a share of V_on(pi0), or an absolute number."""
-
-    ratio: float | None = 0.95
-    """C = ratio V_on(pi0); 1 asks for no loss at all."""
-    absolute: float | None = None
-    """C itself; give ratio=None with it."""
-
-    def __post_init__(self) -> None:
-        require(
-            (self.ratio is None) != (self.absolute is None),
-            "a floor is either a ratio or an absolute number",
-            found=f"ratio {self.ratio}, absolute {self.absolute}",
-            cure="Floor(ratio=0.95), or Floor(ratio=None, absolute=0.2)",
-        )
-        value = self.ratio if self.ratio is not None else self.absolute
-        require_positive(value, "a floor", "Floor(0.95) asks for 95% of pi0's value")
-        require(
-            self.ratio is None or self.ratio <= 2,
-            "a ratio must be at most 2",
-            found=short(self.ratio),
-            cure="it is a share, not a percentage: Floor(0.95)",
-        )
-
-    def of(self, logging_value: float) -> float:
-        """C, given V_on(pi0)."""
-        return self.absolute if self.ratio is None else self.ratio * logging_value  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)

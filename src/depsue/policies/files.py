@@ -11,6 +11,7 @@ from depsue.errors import DepsueError, FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
 from depsue.policies.scores import OwnPolicy
 from depsue.policies.simple import EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
+from depsue.policies.tilted import ByModel, Tilted
 
 FAMILY = "policy"
 
@@ -65,10 +66,17 @@ def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
     """A policy of the given kind from its settings and arrays."""
     from depsue.policies.network import NetworkPolicy
 
-    kinds: dict[str, Any] = {
-        p.kind: p
-        for p in (EpsilonGreedy, Mixture, NetworkPolicy, OwnPolicy, SoftmaxOfScores, Uniform)
-    }
+    known = (
+        ByModel,
+        EpsilonGreedy,
+        Mixture,
+        NetworkPolicy,
+        OwnPolicy,
+        SoftmaxOfScores,
+        Tilted,
+        Uniform,
+    )
+    kinds: dict[str, Any] = {p.kind: p for p in known}
     if kind not in kinds:
         raise FileError(
             f"a saved policy must be one of {', '.join(kinds)}",

@@ -1,6 +1,17 @@
-"""Reward models: the bootstrapped ensemble, CQL, and a team's own."""
+"""Reward models: the bootstrapped ensemble, CQL, a linear one, their blend, and a team's own."""
 
 from depsue.rewards.fit import CQL, RewardSettings, fit_rewards
+from depsue.rewards.linear import Blend, LinearRewardModel, fit_linear
 from depsue.rewards.model import FitReport, MlpRewardModel, OwnRewardModel
 
-__all__ = ["CQL", "FitReport", "MlpRewardModel", "OwnRewardModel", "RewardSettings", "fit_rewards"]
+__all__ = [
+    "CQL",
+    "Blend",
+    "FitReport",
+    "LinearRewardModel",
+    "MlpRewardModel",
+    "OwnRewardModel",
+    "RewardSettings",
+    "fit_linear",
+    "fit_rewards",
+]

@@ -11,11 +11,11 @@ import torch
 
 from depsue import artifacts
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import ConfigError, FileError, require
+from depsue.errors import ConfigError, FileError, require, short
 from depsue.rewards.mlp import BatchedMlp
 
 FAMILY = "reward model"
-Combine = Literal["mean", "min"]
+Combine = Literal["mean", "min", "optimistic"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,18 @@ class FitReport:
 class MlpRewardModel:
     """q-hat(x, a) = r_max times the mean (or min) over members of sigmoid(logit_j(x, e_a)).
 
+    "optimistic" is the mean plus the members' standard deviation, at most r_max: it favours what
+    the members, each on its own bootstrap sample, disagree on.
+
     Args:
         mlp: the B members.
         features: (A, d_a) features of the actions.
         r_max: the declared largest reward.
-        combine: "mean" or "min" over members.
+        combine: "mean", "min" or "optimistic" over members.
         report: how well it fits; None if it was loaded, or combined anew.
     """
+
+    kind = "mlp"
 
     def __init__(
         self,
@@ -72,12 +77,16 @@ class MlpRewardModel:
         combine: Combine = "mean",
         report: FitReport | None = None,
     ) -> None:
-        require(combine in ("mean", "min"), "combine must be 'mean' or 'min'", found=combine)
+        require(
+            combine in ("mean", "min", "optimistic"),
+            "combine must be 'mean', 'min' or 'optimistic'",
+            found=short(combine),
+        )
         self._mlp, self._features = mlp, torch.from_numpy(np.array(features, dtype=np.float32))
         self.r_max, self.combine, self.report = float(r_max), combine, report
 
     def combined(self, combine: Combine) -> MlpRewardModel:
-        """The same members, combined by "mean" or "min"; the report is of one combination."""
+        """The same members, combined otherwise; the report is of one combination."""
         report = self.report if combine == self.combine else None
         return MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, report)
 
@@ -89,7 +98,7 @@ class MlpRewardModel:
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
-        return _over_members(self.members(contexts), self.combine)
+        return _over_members(self.members(contexts), self.combine, self.r_max)
 
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
@@ -104,11 +113,17 @@ class MlpRewardModel:
                 context = x[torch.from_numpy(np.array(rows[piece], dtype=np.int64))]
                 action = self._features[torch.from_numpy(np.array(actions[piece], dtype=np.int64))]
                 logits = self._mlp.logits(self._mlp.standardised(context, action))
-                out[piece] = _over_members(logits.sigmoid().numpy() * self.r_max, self.combine)
+                members = logits.sigmoid().numpy() * self.r_max
+                out[piece] = _over_members(members, self.combine, self.r_max)
         return out
 
     def save(self, folder: str | Path) -> None:
         """Write the model to `folder`, replacing one that is there."""
+        settings, arrays = self.state()
+        artifacts.write(folder, family=FAMILY, kind=self.kind, settings=settings, arrays=arrays)
+
+    def state(self) -> tuple[dict[str, Any], artifacts.Arrays]:
+        """Settings (JSON) and arrays from which `from_state` rebuilds the model."""
         arrays = {
             "features": self._features.numpy(),
             "shift": self._mlp.shift.numpy(),
@@ -122,14 +137,14 @@ class MlpRewardModel:
             "r_max": self.r_max,
             "combine": self.combine,
         }
-        artifacts.write(folder, family=FAMILY, kind="mlp", settings=settings, arrays=arrays)
+        return settings, arrays
 
     @classmethod
     def load(cls, folder: str | Path) -> MlpRewardModel:
         """The model in `folder`; a damaged one, or one of another version, is refused."""
         _, settings, arrays = artifacts.read(folder, family=FAMILY)
         try:
-            return cls._rebuilt(settings, arrays)
+            return cls.from_state(settings, arrays)
         except (KeyError, TypeError, ValueError, RuntimeError) as problem:
             raise FileError(
                 "the settings and arrays of a saved reward model must fit together",
@@ -138,7 +153,8 @@ class MlpRewardModel:
             ) from problem
 
     @classmethod
-    def _rebuilt(cls, settings: dict[str, Any], arrays: artifacts.Arrays) -> MlpRewardModel:
+    def from_state(cls, settings: dict[str, Any], arrays: artifacts.Arrays) -> MlpRewardModel:
+        """The model that `state` described."""
         tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
         layers = range(settings["layers"])
         mlp = BatchedMlp(
@@ -184,9 +200,11 @@ class OwnRewardModel:
         return out
 
 
-def _over_members(values: FloatArray, combine: Combine) -> FloatArray:
-    out: FloatArray = values.mean(axis=0) if combine == "mean" else values.min(axis=0)
-    return out
+def _over_members(values: FloatArray, combine: Combine, r_max: float) -> FloatArray:
+    if combine == "min":
+        return np.asarray(values.min(axis=0))
+    mean: FloatArray = values.mean(axis=0)
+    return mean if combine == "mean" else np.minimum(mean + values.std(axis=0), r_max)
 
 
 def _tensor(contexts: FloatArray) -> torch.Tensor:

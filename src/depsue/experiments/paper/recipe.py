@@ -6,11 +6,12 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from depsue.bounds import bound_named
+from depsue.certificates.promise import Floor
 from depsue.errors import (
     ConfigError,
     FileError,
@@ -22,18 +23,36 @@ from depsue.errors import (
 )
 from depsue.experiments import wiki10
 from depsue.experiments.movielens import PRESETS
-from depsue.learners.depsue import Floor
+from depsue.learners.exploring import ExploreSettings
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.objective import ValueWithEntropy
 from depsue.learners.safe_opg import SafeOpgSettings
 from depsue.rewards import RewardSettings
 
-METHODS = ("opg_mean", "opg_min", "opg_cql", "naive_safe", "depsue_1", "depsue_2", "depsue_5")
+METHODS = (
+    "opg_mean",
+    "opg_min",
+    "opg_cql",
+    "naive_safe",
+    "depsue_1",
+    "depsue_2",
+    "depsue_5",
+    "explore_1",
+    "explore_2",
+    "explore_5",
+    "explore_2_cumulative",
+    "explore_5_cumulative",
+)
 """OPG with the mean and the min of the naive ensemble, with CQL; Naive Safe Exploration; DEPSUE
-with K = 1 (Safe OPG), 2 and 5."""
+with K = 1 (Safe OPG), 2 and 5; certified exploration with the same K, every deployment above the
+floor, and for K >= 2 also with the cumulative promise of Eq. 9."""
+SET_ELSEWHERE: dict[type, set[str]] = {
+    ExploreSettings: {"promises", "safety", "deployments", "rewards"}
+}
+"""Settings that the recipe's other keys, or the method, decide."""
 LEVEL = {"movielens": "beta", "wiki10": "epsilon"}
 """What the levels of an experiment are."""
-S = TypeVar("S", OpgSettings, SafeOpgSettings, RewardSettings)
+S = TypeVar("S", OpgSettings, SafeOpgSettings, RewardSettings, ExploreSettings)
 
 
 @dataclass(frozen=True)
@@ -48,6 +67,8 @@ class Recipe:
     safe_opg: SafeOpgSettings
     rewards: RewardSettings
     cql: RewardSettings
+    exploration: ExploreSettings = field(default_factory=ExploreSettings)
+    """Certified exploration; its floor and its reward model are the recipe's."""
     methods: tuple[str, ...] = METHODS
     preset: str = "paper"
     """Which MovieLens simulator."""
@@ -128,6 +149,8 @@ class Recipe:
             names.append("explore")
         elif method.startswith("opg"):
             names += ["validation_rows", "opg", "cql" if method == "opg_cql" else "rewards"]
+        elif method.startswith("explore"):
+            names += ["exploration", "rewards"]
         else:
             names += ["safe_opg", "rewards", "clip"]
         if self.experiment == "wiki10":
@@ -174,6 +197,12 @@ class Recipe:
         )
 
 
+def deployments_of(method: str) -> int:
+    """K; 1 for the methods that deploy once."""
+    parts = method.split("_")
+    return int(parts[1]) if parts[0] in ("depsue", "explore") else 1
+
+
 def recipe_folder() -> Path:
     """Where the recipes that come with depsue are."""
     package = Path(__file__).parents[2]
@@ -206,6 +235,7 @@ def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
         "safe_opg": _part(values, "safe_opg", SafeOpgSettings),
         "rewards": _part(values, "rewards", RewardSettings),
         "cql": _part(values, "cql", RewardSettings),
+        "exploration": _part(values, "exploration", ExploreSettings),
     }
     known = {field.name for field in fields(Recipe)} - {"name", *parts}
     _refuse_unknown(values, known, name)
@@ -231,13 +261,14 @@ def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
     part = values.pop(name, {})
     require(isinstance(part, dict), f"{name} must be a table, [{name}]", found=short(part))
     part = dict(part)
-    known = {field.name for field in fields(kind)} - {"objective"}
-    if kind is not RewardSettings:
+    known = {field.name for field in fields(kind)} - SET_ELSEWHERE.get(kind, {"objective"})
+    if kind in (OpgSettings, SafeOpgSettings):
         known.add("alpha")
     _refuse_unknown(part, known, f"[{name}]")
     try:
-        if "hidden" in part:
-            part["hidden"] = tuple(part["hidden"])
+        for listed in ("hidden", "fractions"):
+            if listed in part:
+                part[listed] = tuple(part[listed])
         if "bound" in part:
             part["bound"] = bound_named(part["bound"])
         if "alpha" in part:
@@ -275,6 +306,9 @@ def _one_of(what: str, value: object, known: tuple[str, ...]) -> None:
 
 def _plain(value: Any) -> Any:
     """Settings as JSON values; a bound by its name and constants; options that are off, not."""
+    if isinstance(value, ExploreSettings):
+        names = {f.name for f in fields(value)} - SET_ELSEWHERE[ExploreSettings]
+        return {name: getattr(value, name) for name in sorted(names)}
     if isinstance(value, OpgSettings | RewardSettings):
         out = {f.name: getattr(value, f.name) for f in fields(value)}
         if "bound" in out:

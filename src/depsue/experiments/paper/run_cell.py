@@ -9,6 +9,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ import numpy as np
 
 from depsue import rng
 from depsue._version import __version__
+from depsue.certificates.promise import Floor, Promise
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import NovelMassWarning
 from depsue.estimators import IPS, DirectMethod, DoublyRobust
 from depsue.experiments.paper.cells import Cell, Result
-from depsue.experiments.paper.recipe import Recipe
+from depsue.experiments.paper.recipe import Recipe, deployments_of
 from depsue.experiments.paper.worlds import check_data, worlds_of
 from depsue.experiments.world import World
-from depsue.learners.depsue import DepsueSettings, Floor, run_depsue
+from depsue.learners.depsue import DepsueSettings, run_depsue
+from depsue.learners.exploration import run_exploration
 from depsue.learners.gradient import LARGEST_TABLE
 from depsue.learners.history import History, smoothed
 from depsue.learners.opg import train_opg
@@ -56,6 +59,8 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
             found = _naive_safe(recipe, worlds, clock)
         elif cell.method.startswith("opg"):
             found = _opg(recipe, cell, worlds, clock)
+        elif cell.method.startswith("explore"):
+            found = _explore(recipe, cell, worlds, clock)
         else:
             found = _depsue(recipe, cell, worlds, clock)
         with clock("evaluation"):
@@ -156,7 +161,7 @@ def _opg(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) 
 
 def _depsue(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) -> Result:
     settings = DepsueSettings(
-        deployments=int(cell.method.removeprefix("depsue_")),
+        deployments=deployments_of(cell.method),
         floor=Floor(recipe.floor),
         learner=recipe.safe_opg,
         rewards=recipe.rewards,
@@ -181,6 +186,47 @@ def _depsue(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Cloc
         "deployments": deployments,
         "history": [_thinned(history) for history in histories],
     }
+
+
+def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) -> Result:
+    settings = replace(
+        recipe.exploration,
+        promises=(Promise(Floor(recipe.floor)),),
+        safety="cumulative" if cell.method.endswith("cumulative") else "each",
+        deployments=deployments_of(cell.method),
+        rewards=recipe.rewards,
+    )
+    with clock.split() as watch:
+        result = run_exploration(
+            worlds[0],
+            recipe.rows,
+            settings,
+            seed=cell.seed,
+            campaign=f"{recipe.name} {cell.method} {cell.level:g} {cell.seed}",
+            watch=watch,
+        )
+    _stop_if_interrupted(result.interrupted)
+    with clock("evaluation"):
+        deployments = []
+        for d in result.deployments:
+            certificate = d.explored.certificate
+            verdict = certificate.verdicts[0]
+            deployments.append(
+                {
+                    "k": d.k,
+                    "on_policy": d.value,
+                    "rows": d.rows,
+                    "certified": d.explored.certified,
+                    "why": d.explored.why,
+                    "bound": verdict.bound,
+                    "need": verdict.need,
+                    "bound_name": certificate.bound,
+                    "levels_tested": certificate.tested,
+                    "anticipated": d.explored.anticipated["value"],
+                    **_truth(worlds, d.explored.policy),
+                }
+            )
+    return {"on_policy": result.logging_value, "deployments": deployments}
 
 
 def _known(model: MlpRewardModel, world: World) -> RewardModel:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from depsue.errors import DepsueError, is_whole, require, short
 from depsue.experiments.paper.cells import Cell, CellStore, Result, cells_of
-from depsue.experiments.paper.recipe import Recipe
+from depsue.experiments.paper.recipe import Recipe, deployments_of
 from depsue.experiments.paper.run_cell import run_cell
 from depsue.experiments.paper.worlds import check_data
 
@@ -179,7 +179,9 @@ def _weight(recipe: Recipe, cell: Cell) -> float:
         return 0.1 * recipe.opg.steps
     if cell.method.startswith("opg"):
         return 2.0 * recipe.opg.steps  # the reward model is fitted on all rows
-    return 3.0 * recipe.safe_opg.steps * int(cell.method.removeprefix("depsue_"))
+    if cell.method.startswith("explore"):
+        return (2.0 + deployments_of(cell.method)) * recipe.opg.steps / 5  # no gradient steps
+    return 3.0 * recipe.safe_opg.steps * deployments_of(cell.method)
 
 
 def long_first(cells: Sequence[Cell]) -> list[Cell]:

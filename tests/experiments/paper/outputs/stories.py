@@ -8,7 +8,7 @@ from depsue.experiments.paper.cells import Cell
 from depsue.experiments.paper.outputs.claim import Claim
 from depsue.experiments.paper.outputs.claims import all_claims
 from depsue.experiments.paper.outputs.reading import DEPSUE, NAIVE, OPG
-from depsue.experiments.paper.recipe import Recipe
+from depsue.experiments.paper.recipe import Recipe, deployments_of
 
 LOGGING = {-24: 0.647, -16: 0.69, -8: 0.757, 0: 0.82, 8: 0.869, 16: 0.908, 24: 0.938}
 """V(pi0) / V(pi*) of the paper."""
@@ -46,6 +46,9 @@ def as_the_paper_says(cell: Cell) -> dict[str, Any]:
             "bounds": 0.97 if abs(beta) <= 8 else 0.96,
             "margins": 0.2 if poor else 0.05,
         }
+    elif method.startswith("explore"):
+        k = deployments_of(method)
+        told |= {"values": [1.1] * k, "novelties": [0.2 + 0.05 * i for i in range(k)]}
     return told
 
 
@@ -57,7 +60,7 @@ def on_wiki10(cell: Cell) -> dict[str, Any]:
     elif cell.method == "naive_safe":
         told |= {"values": 0.99, "novelties": 0.05}
     else:
-        k = (1, 2, 5)[DEPSUE.index(cell.method)]
+        k = deployments_of(cell.method)
         told |= {"values": 1.05, "novelties": [0.06 + 0.01 * i for i in range(k)]}
     return told
 

@@ -146,11 +146,11 @@ def test_the_summary_has_value_novelty_violations_and_the_time() -> None:
     )
     lines = summary(runs.recipe, runs.results).splitlines()
     assert max(map(len, lines[:-1])) <= 80
-    assert "5 seeds (65 cells not finished)" in lines[0]
+    assert "5 seeds (90 cells not finished)" in lines[0]
     rows = [line.split() for line in lines if line.split()[0] == "opg_cql"]
     assert rows[0][1:] == ["1.250"] * 4 + ["0.900", "1.250", "-"]
     assert rows[1][1:] == ["0.123"] * 6 + ["-"]
     assert rows[2][1:] == ["0/5"] * 4 + ["5/5", "0/5", "-"]
     assert not [line for line in lines if "opg_min" in line]
-    times = "world 180, policy 360, bound 360, evaluation 90"  # of 6 methods, 6 levels, 5 seeds
+    times = "world 330, policy 660, bound 360, evaluation 165"  # of 6 methods, 6 levels, 5 seeds
     assert lines[-1] == f"seconds in all: {times}; peak 604 MiB"

@@ -10,6 +10,11 @@ NAMES = {
     "depsue_1": "DEPSUE (K=1)",
     "depsue_2": "DEPSUE (K=2)",
     "depsue_5": "DEPSUE (K=5)",
+    "explore_1": "Certified exploration (K=1)",
+    "explore_2": "Certified exploration (K=2)",
+    "explore_5": "Certified exploration (K=5)",
+    "explore_2_cumulative": "Certified exploration (K=2, cumulative)",
+    "explore_5_cumulative": "Certified exploration (K=5, cumulative)",
 }
 """As in the paper, which calls DEPSUE (K=1) Safe OPG, too."""
 
@@ -21,8 +26,13 @@ COLOURS = {
     "depsue_1": "#56b4e9",
     "depsue_2": "#0072b2",
     "depsue_5": "#009e73",
+    "explore_1": "#b8860b",
+    "explore_2": "#8b1a1a",
+    "explore_5": "#4b0082",
+    "explore_2_cumulative": "#cd5c5c",
+    "explore_5_cumulative": "#9370db",
 }
-"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+"""Okabe and Ito's colours, which colour-blind readers can tell apart; darker ones for ours."""
 
 MARKERS = {
     "opg_mean": "s",
@@ -32,6 +42,11 @@ MARKERS = {
     "depsue_1": "o",
     "depsue_2": "v",
     "depsue_5": "P",
+    "explore_1": "*",
+    "explore_2": "<",
+    "explore_5": "h",
+    "explore_2_cumulative": ">",
+    "explore_5_cumulative": "H",
 }
 
 POLICIES = {

@@ -11,11 +11,13 @@ import numpy as np
 
 from depsue.data.checks import FloatArray
 from depsue.experiments.paper.cells import Cell, Result
-from depsue.experiments.paper.recipe import METHODS, Recipe
+from depsue.experiments.paper.recipe import METHODS, Recipe, deployments_of
 
 NAIVE = ("opg_mean", "opg_min")
 OPG = (*NAIVE, "opg_cql")
 DEPSUE = ("depsue_1", "depsue_2", "depsue_5")
+EXPLORE = ("explore_1", "explore_2", "explore_5")
+CUMULATIVE = ("explore_2_cumulative", "explore_5_cumulative")
 Measure: TypeAlias = Callable[[Result], float]
 """From a cell's result to one number."""
 
@@ -53,11 +55,6 @@ def novelty(how: str = "last") -> Measure:
 def policies_of(method: str) -> tuple[str, ...]:
     """Which policies of a method are shown: the last, and with K >= 2 the average over all."""
     return ("last", "average") if deployments_of(method) > 1 else ("last",)
-
-
-def deployments_of(method: str) -> int:
-    """K; 1 for the methods that deploy once."""
-    return int(method.removeprefix("depsue_")) if method in DEPSUE else 1
 
 
 @dataclass(frozen=True)

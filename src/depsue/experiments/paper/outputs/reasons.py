@@ -11,7 +11,8 @@ from depsue.experiments.paper.cells import Result
 from depsue.experiments.paper.outputs.claim import Evidence, listed
 from depsue.experiments.paper.outputs.intervals import deviation
 from depsue.experiments.paper.outputs.method_names import NAMES
-from depsue.experiments.paper.outputs.reading import DEPSUE, deployments_of, novelty, value
+from depsue.experiments.paper.outputs.reading import DEPSUE, novelty, value
+from depsue.experiments.paper.recipe import deployments_of
 
 NEAR = 0.02
 """How near to the uniform policy's novelty is near."""

@@ -12,12 +12,12 @@ from depsue.experiments.paper.outputs.published import Published
 from depsue.experiments.paper.outputs.reading import (
     Measure,
     Runs,
-    deployments_of,
     novelty,
     policies_of,
     value,
 )
 from depsue.experiments.paper.outputs.table import NONE, Table, number, rate, signed
+from depsue.experiments.paper.recipe import deployments_of
 
 Row: TypeAlias = tuple[str, ...]
 ADEQUATE = 0.1

@@ -8,9 +8,10 @@ from depsue.experiments.paper.cells import Result
 from depsue.experiments.paper.outputs.intervals import mean
 from depsue.experiments.paper.outputs.method_names import NAMES
 from depsue.experiments.paper.outputs.published import Published
-from depsue.experiments.paper.outputs.reading import DEPSUE, Measure, Runs, deployments_of
+from depsue.experiments.paper.outputs.reading import DEPSUE, Measure, Runs
 from depsue.experiments.paper.outputs.table import NONE, Table, number, rate
 from depsue.experiments.paper.outputs.tables_outcome import level_headings
+from depsue.experiments.paper.recipe import deployments_of
 
 PHASES = ("world", "logs", "reward model", "policy", "bound", "evaluation")
 

@@ -13,12 +13,12 @@ from depsue.experiments.paper.outputs.reading import (
     DEPSUE,
     OPG,
     Runs,
-    deployments_of,
     novelty,
     policies_of,
     value,
 )
 from depsue.experiments.paper.outputs.table import NONE, Table, number, rate
+from depsue.experiments.paper.recipe import deployments_of
 
 TITLES_NOTE = (
     "Document titles stand in for document text: the contexts are embeddings of the titles, where "

@@ -1,0 +1,276 @@
+"""Normal: the central limit theorem with its error paid for, so valid at every n."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from depsue.bounds._common import conservative, log_product, positive_or_none
+from depsue.bounds.rewarded import SHARE, tuning_rows
+from depsue.data.checks import FloatArray, read_only
+from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.errors import ConfigError, DataError, is_real, require, require_level, short
+from depsue.protocols import BoundValue
+
+BERRY_ESSEEN = ((0.4690, 0.0), (0.3322, 0.429), (0.3031, 0.646))
+"""Pairs (C, a): the normal error is at most C (beta3/sd^3 + a) / sqrt(n) (Shevtsova, 2013)."""
+
+SIDE_EVENTS, SIDE_SHARE = 4, 1 / 100
+"""How many bounds on moments may fail, and the share of delta that each of them gets."""
+
+BETS_FOR = math.log(1 / (0.05 * SIDE_SHARE))
+"""Bets are sized for delta = .05, whatever delta is: so the bound is nested in delta."""
+
+FEWEST = 2 * SHARE
+"""The fewest values that a centre can be taken from and moments bounded with."""
+
+HANDOVERS: FloatArray = read_only(2.0 ** (np.arange(-160, -7) / 8))
+"""Where Bernstein may hand over to Berry-Esseen: standard deviations, in units of the range."""
+
+_STANDARD = NormalDist()
+
+
+class Spread(NamedTuple):
+    """What is known, but for the side events, of values whose limits are one unit apart.
+
+    Args:
+        sd_least: at most the standard deviation.
+        sd_most: at least the standard deviation.
+        third_most: at least E|x - mean|^3.
+    """
+
+    sd_least: float
+    sd_most: float
+    third_most: float
+
+
+def smoothed(values: FloatArray, bet: float, most: float, level: float) -> float:
+    """A lower (bet > 0) or an upper (bet < 0) bound on the mean of (n,) values in [0, most].
+
+    ::
+
+        (exp(mean of log(1 + bet z) - log(1/level) / n) - 1) / bet
+
+    The product of (1 + bet z) / (1 + bet E[z]) has mean 1, as in `Smoothing`, and every factor is
+    positive while -bet most < 1.
+    """
+    factors = values * bet
+    factors += 1
+    edge = 1 + bet * most
+    log = log_product(factors, min(edge, 1.0), max(edge, 1.0))
+    return math.expm1((log + math.log(level)) / len(values)) / bet
+
+
+def bet_for(pilot: FloatArray, n: int, scale: float) -> float:
+    """The bet for n values like the pilot's: near the best one, and below 1 / scale."""
+    return math.sqrt(2 * BETS_FOR / (n * float(pilot.var()) + 2 * BETS_FOR * scale**2))
+
+
+def squares_and_cubes(values: FloatArray, centre: float, width: float) -> list[FloatArray]:
+    """(n,) the squares and (n,) the cubes of |value - centre| / width, new arrays."""
+    apart = values - centre
+    apart /= width
+    squares = apart * apart
+    np.abs(apart, out=apart)
+    apart *= squares
+    return [squares, apart]
+
+
+def spread_of(values: FloatArray, low: float, high: float, level: float) -> Spread:
+    """The spread of (n,) values in [low, high], in units of high - low.
+
+    It rests on four bounds, each of which fails with probability at most `level`. Squares and
+    cubes are taken around c, the mean of a pilot (`tuning_rows(n)`), and averaged over the other
+    values. With off >= |E[x] - c| by Bernstein, over all values::
+
+        sd^2 <= E(x - c)^2,   sd^2 >= E(x - c)^2 - off^2,
+        E|x - E[x]|^3 <= ((E|x - c|^3)^(1/3) + off)^3     (Minkowski)
+    """
+    n, width, pilot = len(values), high - low, tuning_rows(len(values))
+    first, others = values[pilot], np.delete(values, pilot)
+    centre = float(first.mean())
+    most = max(centre - low, high - centre) / width
+    squares, cubes = squares_and_cubes(others, centre, width)
+    pilot_squares, pilot_cubes = squares_and_cubes(first, centre, width)
+
+    up = bet_for(pilot_squares, len(others), 1.05 * most**2)
+    down = bet_for(pilot_squares, len(others), float(pilot_squares.mean()) or most**2)
+    third = bet_for(pilot_cubes, len(others), 1.05 * most**3)
+    square_most = smoothed(squares, -up, most**2, level)
+    square_least = smoothed(squares, down, most**2, level)
+    cube_most = smoothed(cubes, -third, most**3, level)
+
+    log = math.log(2 / level)
+    off = abs(float(values.mean()) - centre) / width
+    off += math.sqrt(2 * square_most * log / n) + log / (3 * n)
+    return Spread(
+        sd_least=math.sqrt(max(square_least - off**2, 0.0)),
+        sd_most=math.sqrt(square_most),
+        third_most=(cube_most ** (1 / 3) + off) ** 3,
+    )
+
+
+def correction(n: int, sd: float, third: float, constants: tuple[float, float]) -> float:
+    """What the normal approximation may be wrong by: C (beta3/sd^3 + a) / sqrt(n)."""
+    factor, more = constants
+    ratio = third / sd**3 if sd**3 > 0 else math.inf
+    return factor * (ratio + more) / math.sqrt(n)
+
+
+def berry_esseen(n: int, sd: float, error: float, delta: float) -> float:
+    """How far a mean of n exceeds its expectation with probability delta at most; may be inf."""
+    left = min(delta - error, 0.5)
+    return -_STANDARD.inv_cdf(left) * sd / math.sqrt(n) if left > 0 else math.inf
+
+
+def bernstein(n: int, sd: float, delta: float) -> float:
+    """The same by Bernstein's inequality: wider where n is large, finite at any n."""
+    log = math.log(1 / delta)
+    return sd * math.sqrt(2 * log / n) + log / (3 * n)
+
+
+def distance(n: int, spread: Spread, delta: float) -> tuple[float, str]:
+    """The distance from the mean that is enough for every sd in the spread, and by what.
+
+    For one pair of constants Berry-Esseen's distance is convex in sd, so between s and sd_most it
+    is at most the larger of its ends; Bernstein's grows with sd. Hence for every s, Bernstein at s
+    (for any sd below) and Berry-Esseen at s and sd_most (for any sd above) are enough, and at
+    s = sd_least Berry-Esseen alone is.
+    """
+    least, most = spread.sd_least, spread.sd_most
+    handovers = HANDOVERS[(HANDOVERS > least) & (HANDOVERS < most)].tolist()
+    found = bernstein(n, most, delta), "bernstein"
+    for constants in BERRY_ESSEEN:
+
+        def at(sd: float, constants: tuple[float, float] = constants) -> float:
+            return berry_esseen(n, sd, correction(n, sd, spread.third_most, constants), delta)
+
+        end = at(most)
+        found = min(found, (max(at(least), end), "berry-esseen"))
+        for s in handovers if end < found[0] else ():
+            below = bernstein(n, s, delta)
+            found = min(found, (max(below, at(s), end), "berry-esseen and bernstein"))
+    return found
+
+
+@dataclass(frozen=True)
+class Normal:
+    """A lower bound on V(pi) by the central limit theorem, its error included (Berry-Esseen).
+
+    For n values drawn alike from [lower, upper], with standard deviation sd and third absolute
+    central moment beta3, and every x::
+
+        P(mean - E[z] > x sd / sqrt(n)) <= 1 - Phi(x) + C (beta3 / sd^3 + a) / sqrt(n)
+
+    for (C, a) = (.4690, 0), (.3322, .429) and (.3031, .646) (Shevtsova, 2013). The bound is mean -
+    x sd / sqrt(n), where x makes the right-hand side .96 delta: 1.66 standard errors at delta .05
+    and large n, against sqrt(2 log(1/delta)) = 2.45 of bounds that rest on exponential moments.
+
+    sd and beta3 are unknown. Four side events, each of probability at most delta/100, are that sd
+    exceeds sd_most, that it falls short of sd_least, that beta3 exceeds third_most, and that the
+    mean is further from its expectation than Bernstein allows (`spread_of`). Outside of them the
+    distance used is at least the one for the true sd and beta3: it grows with beta3, and it is the
+    largest over all sd from sd_least to sd_most (`distance`). So the bound fails with
+    probability at most .96 delta + 4 delta/100 = delta, at every n.
+
+    Where the correction C (...) uses up delta (few values, rare rewards, a wide range), Bernstein's
+    inequality with sd_most takes over, which holds at the same .96 delta: which of the two is
+    smaller for given sd and beta3 does not depend on the data. Below 40 values, or where nothing
+    above the lower limit is certain, the value is the lower limit, and constants["why"] says so.
+
+    The values must be drawn alike, as for `Betting`; the bound then speaks of the population that
+    rows, or units, are drawn from. One value of every 20 is a pilot that sets a centre and the
+    size of bets; which ones depends on n alone. n must be fixed before the values are seen.
+
+    Args:
+        upper: a declared number that no term can exceed; never read off the data.
+        tau: in place of `upper`, for `WeightedTerms`: weights are clipped at tau, fixed before the
+            data was seen, so that no term exceeds tau r_max.
+    """
+
+    upper: float | None = None
+    tau: float | None = None
+
+    def __post_init__(self) -> None:
+        positive_or_none(self.tau, "tau")
+        require(
+            self.upper is None or (is_real(self.upper) and math.isfinite(self.upper)),
+            "upper must be a finite number, or None",
+            found=short(self.upper),
+        )
+        require(
+            self.upper is None or self.tau is None,
+            "upper limits the terms as they are and tau clips their weights: give one of them",
+            found=f"upper {self.upper}, tau {self.tau}",
+        )
+
+    def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
+        """The bound at level delta."""
+        delta = require_level(delta)
+        terms = conservative(terms, "normal")
+        rows, low, high, declared = self._limited(terms)
+        values = terms.per_unit(rows)
+        n, mean = len(values), float(values.mean())
+        value, found = low, _gave_up(f"fewer than {FEWEST} values")
+        if n >= FEWEST:
+            side, main = delta * SIDE_SHARE, delta * (1 - SIDE_EVENTS * SIDE_SHARE)
+            spread = spread_of(values, low, high, side)
+            width, (apart, by) = high - low, distance(n, spread, main)
+            value = max(mean - width * apart, low)
+            sd, third = spread.sd_most, spread.third_most
+            found = {
+                "by": by,
+                "why": "" if by == "berry-esseen" else "the correction uses up delta at sd_least",
+                "correction": min(correction(n, sd, third, pair) for pair in BERRY_ESSEEN),
+                "sd_least": width * spread.sd_least,
+                "sd_most": width * sd,
+                "third_root_most": width * third ** (1 / 3),
+                "main_delta": main,
+                "side_delta": side,
+                "pilot_share": 1 / SHARE,
+            }
+            if value == low:
+                found |= _gave_up("the distance reaches down to the lower limit")
+        constants = {"bound": "normal", **declared, "lower": low, "upper": high, **found}
+        return BoundValue(value=value, mean=mean, n=n, delta=delta, constants=constants)
+
+    def _limited(self, terms: ConservativeTerms) -> tuple[FloatArray, float, float, dict[str, Any]]:
+        """(n,) terms, their limits from below and above, and what those were declared by."""
+        if self.tau is not None and isinstance(terms, WeightedTerms):
+            tau, r_max = float(self.tau), terms.r_max
+            rows, low, high = np.minimum(terms.weights, tau) * terms.rewards, 0.0, tau * r_max
+            declared: dict[str, Any] = {"upper_from": "tau r_max", "tau": tau, "r_max": r_max}
+        elif self.upper is not None:
+            rows, low, high = terms.values, float(terms.lower), float(self.upper)
+            declared = {"upper_from": "declared"}
+            if rows.max() > high:
+                above = rows > high
+                row = int(above.argmax())
+                raise DataError(
+                    f"no term may exceed the declared upper limit {high:g}",
+                    column="term",
+                    row=row,
+                    value=float(rows[row]),
+                    count=int(above.sum()),
+                    cure="declare the true limit, or clip weights by Normal(tau=...)",
+                )
+        else:
+            raise ConfigError(
+                "normal needs a declared upper limit of the terms",
+                found=f"{type(terms).__name__}, upper None, tau {self.tau}",
+                cure="Normal(upper=...), or Normal(tau=...) for terms that keep their weights",
+            )
+        require(
+            low < high and math.isfinite(high - low),
+            "the upper limit must be above the lower limit, by a finite number",
+            found=f"lower {low:g}, upper {high:g}",
+        )
+        return rows, low, high, declared
+
+
+def _gave_up(why: str) -> dict[str, Any]:
+    return {"by": "lower limit", "why": why}

@@ -1,0 +1,36 @@
+"""Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
+
+from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.folds import FRACTIONS, Folds, three_folds
+from depsue.certificates.margin import Served, earned
+from depsue.certificates.paper import paper_certificate
+from depsue.certificates.promise import Floor, Promise, checked_promises
+from depsue.certificates.reads import Reads
+from depsue.certificates.strict import Credit, Levels, Rules, certify, policy_hash
+from depsue.certificates.terms import Ceiling, ceiling, safety_terms
+from depsue.certificates.verification import Verification, verify
+
+__all__ = [
+    "FRACTIONS",
+    "Ceiling",
+    "Certificate",
+    "Credit",
+    "Floor",
+    "Folds",
+    "Levels",
+    "Promise",
+    "Reads",
+    "Rules",
+    "Served",
+    "Verdict",
+    "Verification",
+    "ceiling",
+    "certify",
+    "checked_promises",
+    "earned",
+    "paper_certificate",
+    "policy_hash",
+    "safety_terms",
+    "three_folds",
+    "verify",
+]

@@ -1,0 +1,161 @@
+"""The frozen record that a policy passed, or did not: all that its verdict rests on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from depsue._version import __version__
+from depsue.certificates.promise import Promise
+from depsue.errors import FileError, short
+
+LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One promise, tested.
+
+    Args:
+        promise: what was promised.
+        delta: the level at which it was tested.
+        n: independent values (rows, or units) that were read.
+        mean: the mean of the terms.
+        bound: the lower bound on their expectation.
+        need: what the bound had to reach.
+        credit: what earlier deployments earned, per decision to be served; part of `need`.
+        ceiling: the upper bound on V(pi0) that a relative floor was taken of; None if paired.
+        constants: of the bound.
+        proof: why the terms do not overstate.
+    """
+
+    promise: Promise
+    delta: float
+    n: int
+    mean: float
+    bound: float
+    need: float
+    credit: float
+    ceiling: float | None
+    constants: dict[str, Any]
+    proof: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bound reached the need."""
+        return self.bound >= self.need
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was tested, on what, by which rules, and how it came out.
+
+    Args:
+        kind: "strict", or "paper" (Eq. 4 and Eq. 9 as published, whose guarantee has gaps).
+        campaign: its name, the salt of the folds.
+        round: the round that the certifying rows come from.
+        data: SHA-256 of that round's rows.
+        fractions: shares of the three folds.
+        attempt: which verdict on these rows it was, from 1.
+        retries: whether further attempts were declared beforehand.
+        delta: the level of the whole verdict.
+        spent: delta's parts, by name: each promise, the margin, the ceiling on V(pi0).
+        bound: which bound.
+        clip: the largest weight that counted.
+        largest: the declared largest pi0 / p.
+        shares: of the mixture's parts, in the policy that this is about.
+        tested: how many levels were tested, in an order that was fixed beforehand.
+        listed: how many were listed.
+        policy: SHA-256 of the policy's settings and arrays; None if it cannot be saved.
+        verdicts: one for each promise.
+        assumptions: what the verdict rests on, in words.
+        version: of depsue.
+    """
+
+    kind: Literal["strict", "paper"]
+    campaign: str
+    round: int
+    data: str
+    fractions: tuple[float, ...]
+    attempt: int
+    retries: bool
+    delta: float
+    spent: dict[str, float]
+    bound: str
+    clip: float
+    largest: float
+    shares: tuple[float, ...]
+    tested: int
+    listed: int
+    policy: str | None
+    verdicts: tuple[Verdict, ...]
+    assumptions: tuple[str, ...]
+    version: str = __version__
+
+    @property
+    def passed(self) -> bool:
+        """Whether every promise passed."""
+        return all(verdict.passed for verdict in self.verdicts)
+
+    def __str__(self) -> str:
+        claim = f"errs at most {self.delta:g} of the time"
+        if self.kind == "paper":
+            claim = f"level {self.delta:g} as published, not guaranteed: see the gaps"
+        head = (
+            f"{self.kind} certificate, campaign {self.campaign!r}, round {self.round}: "
+            f"{'passed' if self.passed else 'failed'} ({claim})"
+        )
+        lines = [head]
+        for v in self.verdicts:
+            sign = ">=" if v.passed else "<"
+            lines.append(
+                f"  {v.promise.name}: floor {v.promise.floor}, bound {v.bound:.5f} {sign} need "
+                f"{v.need:.5f} at delta {v.delta:g}, {v.n:,} values, {self.bound}"
+            )
+        for words in self.assumptions:
+            lines.append(f"  {words}" if words.startswith("gap:") else f"  assumes: {words}")
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """The certificate as JSON."""
+        found = asdict(self)
+        for verdict, made in zip(found["verdicts"], self.verdicts, strict=True):
+            verdict["promise"] = made.promise.to_dict()
+        return json.dumps(found, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """The certificate that `to_json` wrote."""
+        try:
+            found = json.loads(text)
+            verdicts = tuple(
+                Verdict(**{**verdict, "promise": Promise.from_dict(verdict["promise"])})
+                for verdict in found.pop("verdicts")
+            )
+            for name in ("fractions", "shares", "assumptions"):
+                found[name] = tuple(found[name])
+            return cls(**found, verdicts=verdicts)
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise FileError(
+                "the text must be a certificate as depsue writes it",
+                found=short(f"{type(problem).__name__}: {problem}"),
+                cure="take the file as it was written",
+            ) from problem
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file."""
+        Path(path).write_text(self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Certificate:
+        """Read it from a file."""
+        try:
+            with Path(path).open() as file:
+                text = file.read(LARGEST_FILE)
+        except (OSError, UnicodeDecodeError) as problem:
+            raise FileError(
+                "the file must be a certificate", found=f"{path}: {problem}", cure="check the path"
+            ) from problem
+        return cls.from_json(text)

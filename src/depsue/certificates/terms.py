@@ -1,0 +1,98 @@
+"""What may enter a certificate: terms whose mean cannot exceed what is promised to be large.
+
+With an absolute floor (or a ceiling on V(pi0) that was found elsewhere) the terms are
+min(w, clip) r and their bound must reach C. With a relative floor the terms are paired::
+
+    (min(w, clip) - rho w0) r,     w = pi / p,  w0 = pi0 / p,     tested for E >= 0
+
+E[w r] is what pi earns where the logging policy could look; rewards elsewhere count as zero and
+clipping only lowers a weight, so E[term] <= V(pi) - rho V(pi0). Near pi0 both parts of a term
+are nearly equal, and its variance is a fraction of that of w r.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from depsue.bounds import Normal, bound_named
+from depsue.certificates.promise import Promise
+from depsue.data.checks import FloatArray
+from depsue.data.logs import LoggedData
+from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.errors import require
+from depsue.protocols import Bound
+
+PAIRED = (
+    "paired importance weighting: E[(min(w, clip) - rho w0) r] is at most V(pi) - rho V(pi0), for "
+    "rewards outside the logging policy's support are >= 0 and pi0 has none there"
+)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """An upper bound on V(pi0), from rows that pi0 logged.
+
+    Args:
+        value: the bound.
+        delta: its level.
+        n: values it was computed from.
+        data: SHA-256 of their logs.
+    """
+
+    value: float
+    delta: float
+    n: int
+    data: str
+
+
+def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
+    """An upper bound on V(pi0) for that promise, from logs of pi0: of r_max - r, from below."""
+    rows, _ = promise.rows(logs)
+    gap = ConservativeTerms(
+        rows.r_max - rows.reward, 0.0, unit=rows.unit, proof="what is missing to r_max"
+    )
+    found = Normal(upper=rows.r_max).lower(gap, delta)
+    return Ceiling(rows.r_max - found.value, delta, found.n, logs.hash)
+
+
+def safety_terms(
+    promise: Promise,
+    rows: LoggedData,
+    weights: FloatArray,
+    *,
+    clip: float,
+    paired: FloatArray | None,
+    largest: float,
+) -> ConservativeTerms:
+    """The terms of one promise.
+
+    Args:
+        promise: what is promised.
+        rows: its n rows.
+        weights: (n,) pi / p.
+        clip: the largest weight that counts.
+        paired: (n,) w0 = pi0 / p, for a relative floor; None where C is a number.
+        largest: the declared largest w0.
+    """
+    clipped = np.minimum(weights, clip)
+    if paired is None or promise.floor.ratio is None:
+        return WeightedTerms.of(clipped, rows.reward, r_max=rows.r_max, unit=rows.unit)
+    rho = promise.floor.ratio
+    most = float(paired.max())
+    require(
+        most <= largest * (1 + 1e-9),
+        "pi0 / p must stay below its declared largest value",
+        found=f"{most:g}, declared {largest:g}",
+        cure="keep a share of pi0 in every policy that is deployed (keep), and declare 1 / share",
+    )
+    values = (clipped - rho * paired) * rows.reward
+    return ConservativeTerms(values, -rho * largest * rows.r_max, unit=rows.unit, proof=PAIRED)
+
+
+def bound_for(name: str, *, clip: float, r_max: float) -> Bound:
+    """The bound of that name, with the limits that the terms above have."""
+    if name == "normal":
+        return Normal(upper=clip * r_max)
+    return bound_named(name)

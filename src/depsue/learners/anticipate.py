@@ -1,0 +1,251 @@
+"""What a certificate is likely to say of a candidate, before its rows are read.
+
+A candidate is (1 - nu) pi_old + nu pi_new: pi_old shows supported actions, pi_new novel ones. On
+rows that `base` logged, a row of a supported action has the weight (1 - nu) pi_old / base and one
+of a novel action nu pi_new / base, or no counterpart in the logs where base does not show it. The
+two never meet in one row, so mean and variance of the terms at every nu follow from a few sums,
+which a calibrated reward model gives without the noise of rewards. The select fold calibrates it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from depsue import rng
+from depsue.data.checks import FloatArray
+from depsue.data.logs import LoggedData
+from depsue.policies import Mixture
+from depsue.policies.tilted import ByModel, Tilted, predicted
+from depsue.protocols import Policy, RewardModel
+
+CONTEXTS = 1000
+"""Distinct contexts that candidates are compared on, at most."""
+FEWEST = 500
+"""Rows of a group, at least, for a calibration of its own."""
+CAPS = (50.0, 400.0)
+STRENGTHS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""Tilts that are compared: strengths in standard deviations of q-hat, and where they level off."""
+NOVEL_STRENGTHS = (1.0, 2.0, 4.0, 8.0)
+FIRST_NOVEL_STRENGTH = 2.0
+"""Of the choice among novel actions; the first where nothing is known of them yet."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over actions of a part pi, averaged over contexts.
+
+    Args:
+        value: pi q.
+        seen: base min(w, clip) q, with w = pi / base where base shows the action and 0 elsewhere:
+            the mean of the terms.
+        square: base min(w, clip)^2 q kappa, with E[r^2] = kappa q: their second moment.
+        cross: pi0 min(w, clip) q kappa.
+    """
+
+    value: float
+    seen: float
+    square: float
+    cross: float
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """Two parts, and what is anticipated of their mixtures.
+
+    Args:
+        old: the part over supported actions.
+        new: the part over novel actions.
+        old_sums, new_sums: their sums.
+    """
+
+    old: Policy
+    new: Policy
+    old_sums: Sums
+    new_sums: Sums
+
+    def value(self, nu: FloatArray) -> FloatArray:
+        """V at each novelty nu, as the reward model sees it."""
+        return (1 - nu) * self.old_sums.value + nu * self.new_sums.value
+
+
+class Anticipation:
+    """The contexts, the calibrated model, and the sums of parts.
+
+    Args:
+        select: the select fold.
+        model: q-hat.
+        logging_policy: pi0.
+        base: the policy that logged the rows.
+        clip: the largest weight that will count.
+        seed: of the choice of contexts.
+        novel_model: what chooses among novel actions, if not q-hat.
+    """
+
+    def __init__(
+        self,
+        select: LoggedData,
+        model: RewardModel,
+        logging_policy: Policy,
+        base: Policy,
+        *,
+        clip: float,
+        seed: int,
+        novel_model: RewardModel | None = None,
+    ) -> None:
+        weights = np.bincount(select.context, select.row_weights, minlength=len(select.contexts))
+        some = np.arange(len(weights))
+        if len(some) > CONTEXTS:
+            some = rng.generator(seed, "contexts").choice(len(some), CONTEXTS, replace=False)
+        contexts = select.contexts[np.sort(some)]
+        self._clip = clip
+        self._share = weights[np.sort(some)] / weights[np.sort(some)].sum()
+        self.novel = select.catalogue.novel
+        self.q_hat = predicted(model, contexts)
+        self.q = _calibrated(self.q_hat, model, select)
+        mean = float(select.reward.mean())
+        self.kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
+        self._base, self._at = base, contexts
+        self.pi0 = _table(logging_policy, contexts)
+        self.base = self.pi0 if base is logging_policy else _table(base, contexts)
+        self.logging_value = self.average(self.pi0 * self.q)
+        self.model, self.logging_policy = model, logging_policy
+        centred = self.q_hat - np.einsum("ma,ma->m", self.pi0, self.q_hat)[:, None]
+        self.spread = self._deviation(centred, self.pi0)
+        self.novel_model = model if novel_model is None else novel_model
+        self.novel_q = self.q_hat if novel_model is None else predicted(novel_model, contexts)
+        fresh = self.novel_q[:, self.novel]
+        even = np.full(fresh.shape, 1 / max(fresh.shape[1], 1))
+        self.novel_spread = self._deviation(fresh - fresh.mean(axis=1, keepdims=True), even)
+        self.shown = bool((self.base[:, self.novel] > 0).any())
+
+    def average(self, table: FloatArray) -> float:
+        """The mean over contexts of (c, A) entries summed over actions."""
+        return float(self._share @ table.sum(axis=1))
+
+    def exposure(self, pi: FloatArray) -> FloatArray:
+        """(A,) how often each action is shown under (c, A) distributions."""
+        return np.asarray(self._share @ pi)
+
+    @property
+    def first_strength(self) -> float:
+        """Of the choice among novel actions before anything is known of them."""
+        return FIRST_NOVEL_STRENGTH
+
+    def sums(self, pi: FloatArray) -> Sums:
+        """The sums of a part's (c, A) distributions."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = np.where(self.base > 0, pi / self.base, 0.0)
+        counted = np.minimum(weight, self._clip) * self.q
+        first = counted * self.base
+        return Sums(
+            value=self.average(pi * self.q),
+            seen=self.average(first),
+            square=self.average(np.minimum(weight, self._clip) * first) * self.kappa,
+            cross=self.average(counted * self.pi0) * self.kappa,
+        )
+
+    def old_parts(self, keep: float) -> list[tuple[Policy, Sums]]:
+        """pi0, its tilts, and the old part of the policy that logged the rows."""
+        found: list[tuple[Policy, Sums]] = [(self.logging_policy, self.sums(self.pi0))]
+        if isinstance(self._base, Mixture):
+            found.append((self._base.parts[0], self.sums(_table(self._base.parts[0], self._at))))
+        for cap in CAPS:
+            for strength in STRENGTHS:
+                part = Tilted(
+                    self.logging_policy,
+                    self.model,
+                    strength=strength,
+                    cap=cap,
+                    scale=self.spread,
+                    keep=keep,
+                )
+                found.append((part, self.sums(part.tilt(self.pi0, self.q_hat))))
+        return found
+
+    def new_parts(self, *, even: float, factors: FloatArray | None) -> list[tuple[Policy, Sums]]:
+        """Choices among the novel actions; one if nothing is known of them."""
+        strengths = NOVEL_STRENGTHS if self.shown else (FIRST_NOVEL_STRENGTH,)
+        found: list[tuple[Policy, Sums]] = []
+        for strength in strengths:
+            part = ByModel(
+                self.novel_model,
+                self.novel,
+                strength=strength,
+                scale=self.novel_spread,
+                even=even,
+                factors=factors,
+            )
+            found.append((part, self.sums(part.choice(self.novel_q))))
+        return found
+
+    def _deviation(self, centred: FloatArray, weights: FloatArray) -> float:
+        variance = float(self._share @ (weights * centred**2).sum(axis=1))
+        return max(math.sqrt(variance), 1e-9)
+
+
+def margins(
+    candidate: Candidate,
+    nu: FloatArray,
+    *,
+    n: int,
+    need: float,
+    paired: tuple[float, Anticipation] | None,
+    deviations: float,
+) -> FloatArray:
+    """How far above the need the bound is likely to lie, at each novelty nu.
+
+    Args:
+        candidate: the parts.
+        nu: (L,) novelties.
+        n: certifying rows.
+        need: what the bound must reach.
+        paired: (rho, the anticipation) for paired terms; None for plain ones.
+        deviations: how many standard errors the bound costs.
+    """
+    a, b = candidate.old_sums, candidate.new_sums
+    mean = (1 - nu) * a.seen + nu * b.seen
+    square = (1 - nu) ** 2 * a.square + nu**2 * b.square
+    if paired is not None:
+        rho, known = paired
+        zero = known.sums(known.pi0)
+        mean = mean - rho * zero.seen
+        square = square - 2 * rho * ((1 - nu) * a.cross + nu * b.cross) + rho**2 * zero.square
+    error = np.sqrt(np.maximum(square - mean**2, 0.0) / n)
+    return np.asarray(mean - deviations * error - need)
+
+
+def _calibrated(q_hat: FloatArray, model: RewardModel, select: LoggedData) -> FloatArray:
+    """(c, A) q-hat with level and slope corrected on the select fold, novel actions apart."""
+    predictions = model.predict_pairs(select.contexts, select.action, select.context)
+    novel = select.catalogue.novel
+    row_novel = novel[select.action]
+    slope, level = _line(predictions, select.reward)
+    out = level(np.asarray(q_hat, dtype=np.float64))
+    if FEWEST <= int(row_novel.sum()) <= len(row_novel) - FEWEST:
+        _, of_novel = _line(predictions[row_novel], select.reward[row_novel], slope)
+        out[:, novel] = of_novel(np.asarray(q_hat[:, novel], dtype=np.float64))
+        _, of_old = _line(predictions[~row_novel], select.reward[~row_novel], slope)
+        out[:, ~novel] = of_old(np.asarray(q_hat[:, ~novel], dtype=np.float64))
+    return np.asarray(np.clip(out, 0.0, select.r_max))
+
+
+def _line(
+    predicted: FloatArray, reward: FloatArray, slope: float | None = None
+) -> tuple[float, Callable[[FloatArray], FloatArray]]:
+    """The slope less its standard error, kept within [0, 1], and the line through the means."""
+    x, y = float(predicted.mean()), float(reward.mean())
+    if slope is None:
+        variance = float(((predicted - x) ** 2).mean())
+        together = float(((predicted - x) * (reward - y)).mean())
+        error = float(reward.std()) / math.sqrt(max(variance * len(reward), 1e-300))
+        slope = min(max(together / variance - error, 0.0), 1.0) if variance > 0 else 0.0
+    steep = slope
+    return steep, lambda q: np.asarray(y + steep * (q - x))
+
+
+def _table(policy: Policy, contexts: FloatArray) -> FloatArray:
+    return np.concatenate([np.asarray(pi) for _, pi in policy.distributions(contexts)])

@@ -1,0 +1,393 @@
+"""Certified exploration: the boldest mixture of old and new that the certificate allows.
+
+One round: fit q-hat on the learn fold; on the select fold find the supported policy pi_old with the
+best anticipated bound and a policy pi_new over novel actions; list the mixtures
+(1 - nu) pi_old + nu pi_new, safest first; let the certifying fold say how far down the list to go.
+While novel actions have not been shown their reward counts as zero, so nu is what the tilt earned
+above the floor; once they have been, their own rewards count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from depsue.certificates import (
+    FRACTIONS,
+    Ceiling,
+    Certificate,
+    Credit,
+    Folds,
+    Levels,
+    Promise,
+    Reads,
+    Rules,
+    certify,
+    checked_promises,
+    safety_terms,
+)
+from depsue.certificates.terms import bound_for
+from depsue.data.checks import FloatArray, IntArray
+from depsue.data.joined import joined
+from depsue.data.logs import LoggedData
+from depsue.errors import is_real, is_whole, require, require_level, require_settings, short
+from depsue.estimators.weights import importance_weights
+from depsue.learners.anticipate import Anticipation, Candidate, margins
+from depsue.learners.exposure import within_limits
+from depsue.policies import BasePolicy, Mixture
+from depsue.policies.tilted import Remembering
+from depsue.progress import Watch, silent
+from depsue.protocols import Policy
+from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
+
+DEVIATIONS = 2.3
+"""Standard errors that the bound costs, about; candidates are compared with it."""
+WEIGHT_SHARE, SMALLEST_CLIP = 8.0, 5.0
+"""No weight counts for more than sqrt(n) / 8: beyond it, one row would decide."""
+STEPS = {False: 0.001, True: 0.01}
+"""Between levels; wider once novel actions have been shown, where far more is possible."""
+MOST_WHEN_PAIRED = 0.9
+"""Novelty, where the next round must pair its rows with pi0."""
+BOUNDS = ("normal", "betting", "smoothing")
+
+
+@dataclass(frozen=True)
+class ExploreSettings:
+    """How certified exploration runs."""
+
+    promises: tuple[Promise, ...] = (Promise(),)
+    """What must hold; the first is what value means."""
+    delta: float = 0.05
+    """How often the procedure may err."""
+    per: Literal["deployment", "campaign"] = "deployment"
+    """What delta is for: each deployment, or all of them together (delta / K each)."""
+    safety: Literal["each", "cumulative"] = "each"
+    """Every deployment above the floor, or their sum so far (Eq. 9): then margin is spent."""
+    objective: str | float = "most novelty"
+    """"most novelty", "most value", or a weight: value / V(pi0) + weight x novelty."""
+    deployments: int = 1
+    """K."""
+    max_novelty: float = 0.5
+    """No policy shows novel actions more often than this."""
+    fractions: tuple[float, float, float] = FRACTIONS
+    """Shares of learn, select and certify."""
+    rewards: RewardSettings = field(default_factory=RewardSettings)
+    """How q-hat is fitted."""
+    novel: Literal["by model", "optimistic", "uniform"] = "by model"
+    """How novel actions are chosen: by q-hat, by q-hat plus its uncertainty, or evenly."""
+    even: float = 0.1
+    """Share of the novel exposure that is spread evenly."""
+    least: float = 0.0
+    """Each novel action gets at least this share of the novel exposure."""
+    most: float = 1.0
+    """Each novel action gets at most this share of the novel exposure."""
+    no_drift: bool = False
+    """Declare that pi0's value does not change over the campaign: later rounds then hold the bound
+    against a ceiling on V(pi0) from the first logs, instead of pairing every row with pi0."""
+    keep: float = 0.1
+    """Share of pi0 in the old part of every policy of a campaign of several rounds without
+    `no_drift`: pairing needs it."""
+
+    def __post_init__(self) -> None:
+        checked_promises(self.promises)
+        require_level(self.delta)
+        require(
+            self.objective in ("most novelty", "most value")
+            or (is_real(self.objective) and 0 <= float(self.objective) < np.inf),
+            "objective must be 'most novelty', 'most value', or a weight >= 0 of novelty",
+            found=short(self.objective),
+        )
+        for name, allowed in (
+            ("per", ("deployment", "campaign")),
+            ("safety", ("each", "cumulative")),
+            ("novel", ("by model", "optimistic", "uniform")),
+        ):
+            value = getattr(self, name)
+            require(value in allowed, f"{name} must be one of {allowed}", found=short(value))
+        require(
+            is_whole(self.deployments) and self.deployments >= 1,
+            "deployments (K) must be a whole number, at least 1",
+            found=short(self.deployments),
+        )
+        for name in ("max_novelty", "most"):
+            value = getattr(self, name)
+            ok = is_real(value) and 0 < value <= 1
+            require(ok, f"{name} must lie in (0, 1]", found=short(value))
+        for name in ("least", "even", "keep"):
+            value = getattr(self, name)
+            ok = is_real(value) and 0 <= value < 1
+            require(ok, f"{name} must lie in [0, 1)", found=short(value))
+        require_settings(self.rewards, RewardSettings)
+
+    @property
+    def level(self) -> float:
+        """delta of one deployment."""
+        return self.delta if self.per == "deployment" else self.delta / self.deployments
+
+    @property
+    def kept(self) -> float:
+        """Share of pi0 in the old part of every policy."""
+        return self.keep if self.deployments > 1 and not self.no_drift else 0.0
+
+    @property
+    def certain(self) -> float:
+        """The novelty that needs no certificate: (1 - rho) beside pi0; 0 for absolute floors."""
+        ratios = [promise.floor.ratio for promise in self.promises]
+        if any(ratio is None for ratio in ratios):
+            return 0.0
+        return min(max(1 - max(r for r in ratios if r is not None), 0.0), self.max_novelty)
+
+
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """What one round found.
+
+    Args:
+        policy: what may be served: certified, or certain, or pi0.
+        novelty: nu of that policy.
+        certificate: the verdict; of the first level if none passed.
+        why: in a sentence, why this policy.
+        anticipated: value / V(pi0) and novelty that the select fold promised.
+        candidate: the parts.
+    """
+
+    policy: BasePolicy | Policy
+    novelty: float
+    certificate: Certificate
+    why: str
+    anticipated: Mapping[str, float]
+    candidate: Candidate
+
+    @property
+    def certified(self) -> bool:
+        """Whether the policy is one that passed, not a fallback."""
+        return self.why.startswith("certified")
+
+
+def explore(
+    folds: Folds,
+    logging_policy: Policy,
+    settings: ExploreSettings | None = None,
+    *,
+    seed: int,
+    reads: Reads,
+    base: Policy | None = None,
+    earlier: Sequence[LoggedData] = (),
+    ceilings: Mapping[str, Ceiling] | None = None,
+    credits: Mapping[str, Credit] | None = None,
+    largest: float = 1.0,
+    watch: Watch = silent,
+) -> Explored:
+    """One round of certified exploration.
+
+    Args:
+        folds: the newest logs.
+        logging_policy: pi0.
+        settings: how.
+        seed: of the reward model.
+        reads: counts verdicts.
+        base: the policy that logged the newest rows; None is pi0.
+        earlier: logs of earlier rounds, all of whose rows now serve learning.
+        ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
+        credits: margin to spend, by promise.
+        largest: the largest pi0 / p that `base` allows; for paired terms.
+        watch: shows progress.
+    """
+    settings = settings or ExploreSettings()
+    require_settings(settings, ExploreSettings)
+    novel = folds.learn.catalogue.novel
+    require(
+        bool(novel.any()), "there must be a novel action to explore", cure="mark the novel actions"
+    )
+    base = logging_policy if base is None else base
+    rows = joined([*earlier, folds.learn])
+    fitted = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
+    linear = fit_linear(rows)
+    contexts = joined([rows, folds.select]).contexts
+    model = Remembering(Blend([fitted, linear]), contexts)
+    hopeful = None
+    if settings.novel == "optimistic":
+        hopeful = Remembering(Blend([fitted.combined("optimistic"), linear]), contexts)
+    clip = max(len(folds.certify) ** 0.5 / WEIGHT_SHARE, SMALLEST_CLIP)
+    known = Anticipation(
+        folds.select, model, logging_policy, base, clip=clip, seed=seed, novel_model=hopeful
+    )
+    pairing = None if base is logging_policy else logging_policy
+    rules = Rules(
+        promises=settings.promises,
+        delta=settings.level,
+        clip=clip,
+        ceilings=ceilings or {},
+        credits=credits or {},
+        largest=largest,
+    )
+    choice = _choose(known, folds, settings, rules, fitted)
+    levels = Levels(
+        (choice.candidate.old, choice.candidate.new), np.stack([1 - choice.path, choice.path], 1)
+    )
+    rules = _with_bound(rules, levels, folds, pairing)
+    watch("certificate", 0, 1, "")
+    certificate = certify(levels, folds, rules, reads, logging_policy=pairing)
+    watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
+    return _answer(certificate, choice, known, settings, levels, logging_policy)
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """The candidate, and the novelties in the order in which they are tested."""
+
+    candidate: Candidate
+    path: FloatArray
+    goal: float
+
+
+def _choose(
+    known: Anticipation, folds: Folds, settings: ExploreSettings, rules: Rules, model: object
+) -> _Choice:
+    """The candidate with the best anticipated end, and the path to it."""
+    first = settings.promises[0]
+    top = rules.ceilings.get(first.name)
+    credit = rules.credits.get(first.name, Credit(0.0, 0.0)).value
+    ratio = first.floor.ratio
+    paired = (ratio, known) if ratio is not None and top is None else None
+    need = (0.0 if paired else first.floor.of(0.0 if top is None else top.value)) - credit
+    step = STEPS[known.shown]
+    most = min(settings.max_novelty, 1.0 if settings.kept == 0 else MOST_WHEN_PAIRED)
+    nus = np.minimum(np.arange(0.0, most + step / 2, step), most)
+    factors = within_limits(known, settings)
+    even = 1.0 if settings.novel == "uniform" else settings.even
+    best: tuple[float, _Choice] | None = None
+    n = len(folds.certify)
+    for old, old_sums in known.old_parts(settings.kept):
+        for new, new_sums in known.new_parts(even=even, factors=factors):
+            candidate = Candidate(old, new, old_sums, new_sums)
+            room = margins(candidate, nus, n=n, need=need, paired=paired, deviations=DEVIATIONS)
+            safest = int(room.argmax())
+            worth = _worth(candidate, nus, known, settings)
+            reachable = _reachable(room, safest)
+            if settings.objective == "most novelty":
+                end, score = len(nus) - 1, float(nus[reachable].max())
+            else:
+                end, score = int(worth.argmax()), float(worth[reachable].max())
+            if room[safest] < 0:  # nothing is likely to pass: the least unlikely is tried
+                score = -1e3 + float(room[safest])
+            places = np.arange(safest, end + 1) if end >= safest else np.arange(safest, end - 1, -1)
+            if best is None or score > best[0]:
+                best = (score, _Choice(candidate, nus[places], float(nus[end])))
+    if best is None:
+        raise RuntimeError("there is always a candidate: pi0 itself")
+    return best[1]
+
+
+def _reachable(room: FloatArray, start: int) -> IntArray:
+    """Places around `start` that are joined to it by places with room."""
+    ok = room >= 0
+    ok[start] = True
+    low = high = start
+    while low > 0 and ok[low - 1]:
+        low -= 1
+    while high < len(ok) - 1 and ok[high + 1]:
+        high += 1
+    return np.arange(low, high + 1)
+
+
+def _worth(
+    candidate: Candidate, nus: FloatArray, known: Anticipation, settings: ExploreSettings
+) -> FloatArray:
+    """What the objective says of each novelty."""
+    value = candidate.value(nus) / known.logging_value if known.logging_value > 0 else 0 * nus
+    weight = 0.0 if isinstance(settings.objective, str) else float(settings.objective)
+    return np.asarray(value + weight * nus)
+
+
+def _with_bound(rules: Rules, levels: Levels, folds: Folds, logging_policy: Policy | None) -> Rules:
+    """The bound that is tightest on the select fold, repeated up to the certifying size."""
+    rows = folds.select
+    weights, clip = levels.weights(rows), rules.clip
+    promise = rules.promises[0]
+    own, mask = promise.rows(rows)
+    middle = levels.shares[len(levels.shares) // 2 if len(levels.shares) < 40 else 0]
+    paired = None
+    if promise.floor.ratio is not None and promise.name not in rules.ceilings:
+        paired = (
+            np.ones(len(rows))
+            if logging_policy is None
+            else importance_weights(logging_policy, rows)
+        )[mask]
+    times = max(1, round(len(folds.certify) / len(rows)))
+    repeated = np.tile(np.arange(len(own)), times)
+    own_weights = (middle @ weights)[mask]
+    terms = safety_terms(
+        promise,
+        own.take(repeated) if own.unit is None else own,
+        own_weights[repeated] if own.unit is None else own_weights,
+        clip=clip,
+        paired=None if paired is None else (paired[repeated] if own.unit is None else paired),
+        largest=rules.largest,
+    )
+    delta = rules.left(rules.delta) / len(rules.promises)
+    found = {
+        name: bound_for(name, clip=clip, r_max=own.r_max).lower(terms, delta).value
+        for name in BOUNDS
+    }
+    return replace(rules, bound=max(found, key=lambda name: found[name]))
+
+
+def _answer(
+    certificate: Certificate,
+    choice: _Choice,
+    known: Anticipation,
+    settings: ExploreSettings,
+    levels: Levels,
+    logging_policy: Policy,
+) -> Explored:
+    """What may be served: the certified level, or what is certain where that is more."""
+    candidate = choice.candidate
+    nu = certificate.shares[1] if certificate.passed else 0.0
+    certain = settings.certain
+    nus = np.array([nu])
+    score = (
+        nu
+        if settings.objective == "most novelty"
+        else float(_worth(candidate, nus, known, settings)[0])
+    )
+    naive = Candidate(logging_policy, candidate.new, known.sums(known.pi0), candidate.new_sums)
+    plain = np.array([certain])
+    naive_score = (
+        certain
+        if settings.objective == "most novelty"
+        else float(_worth(naive, plain, known, settings)[0])
+    )
+    if certificate.passed and score >= naive_score:
+        level = int(np.flatnonzero(np.isclose(levels.shares[:, 1], nu))[0])
+        policy: Policy = levels.policy(level)
+        at, used, why = (
+            nu,
+            candidate,
+            (
+                f"certified: novelty {nu:.3f}, the boldest of {certificate.tested} levels tested"
+                if certificate.tested < certificate.listed or nu < choice.goal
+                else f"certified: novelty {nu:.3f} is what was aimed at"
+            ),
+        )
+    elif certain > 0 and (naive_score > 0 or not certificate.passed):
+        policy = Mixture([logging_policy, candidate.new], [1 - certain, certain])
+        at, used = certain, naive
+        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain, and " + (
+            "more than was certified" if certificate.passed else "nothing else passed"
+        )
+    else:
+        policy, at, used = logging_policy, 0.0, naive
+        why = "pi0: nothing passed, and no level is certain"
+    value = float(used.value(np.array([at]))[0])
+    return Explored(
+        policy,
+        at,
+        certificate,
+        why,
+        {"value": value / known.logging_value if known.logging_value else 0.0, "novelty": at},
+        used,
+    )

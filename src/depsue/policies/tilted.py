@@ -1,0 +1,288 @@
+"""Policies that a reward model bends: a tilt of pi0, and a choice among the novel actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.keys import row_keys
+from depsue.errors import FileError, PolicyError, is_real, require, short
+from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
+from depsue.policies.simple import State, checked_support
+from depsue.protocols import Policy, RewardModel
+
+MOST_REMEMBERED = 1 << 28
+"""Predictions that are kept in memory at most: 1 GiB."""
+
+
+class Tilted(BasePolicy):
+    """pi(a|x) = p0 (keep + (1 - keep) g / E_p0[g]) with g = 1 / (exp(-strength s) + 1 / cap).
+
+    p0 is the base policy, s = (q-hat(x, a) - E_p0[q-hat | x]) / scale. Where s is small this is
+    the exponential tilt exp(strength s), which is the best use of a given divergence from the
+    base; weights against the base level off at `cap`, so that no row counts for more than about
+    that many. The support is the base's: a tilt never shows what the base does not.
+
+    Args:
+        base: the policy that is tilted; pi0.
+        model: q-hat.
+        strength: how far; 0 is the base itself.
+        cap: where the tilt levels off, > 1.
+        scale: what counts as one unit of q-hat, > 0: its spread within contexts.
+        keep: share of the base that stays as it is, in [0, 1]; bounds base / pi by 1 / keep.
+    """
+
+    kind = "tilted"
+
+    def __init__(
+        self,
+        base: Policy,
+        model: RewardModel,
+        *,
+        strength: float,
+        cap: float,
+        scale: float,
+        keep: float = 0.0,
+    ) -> None:
+        for name, value, ok in (
+            ("strength", strength, is_real(strength) and 0 <= strength < np.inf),
+            ("cap", cap, is_real(cap) and 1 < cap < np.inf),
+            ("scale", scale, is_real(scale) and 0 < scale < np.inf),
+            ("keep", keep, is_real(keep) and 0 <= keep <= 1),
+        ):
+            require(ok, f"{name} is out of range", found=short(value), error=PolicyError)
+        self.base, self.model = base, model
+        self.strength, self.cap = float(strength), float(cap)
+        self.scale, self.keep = float(scale), float(keep)
+
+    @property
+    def n_actions(self) -> int:
+        return self.base.n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        base = _distribution(self.base, contexts)
+        return self.tilt(base, predicted(self.model, contexts))
+
+    def tilt(self, base: FloatArray, q_hat: FloatArray) -> FloatArray:
+        """(m, A) the tilted distributions, from the base's and the predictions."""
+        mean = np.einsum("ma,ma->m", base, q_hat)[:, None]
+        with np.errstate(over="ignore"):  # exp overflows to infinity, and its inverse is 0
+            g = 1 / (np.exp((mean - q_hat) * (self.strength / self.scale)) + 1 / self.cap)
+        g *= base
+        g *= (1 - self.keep) / g.sum(axis=1, keepdims=True)
+        return np.asarray(g + self.keep * base)
+
+    def state(self) -> State:
+        settings = {"strength": self.strength, "cap": self.cap, "scale": self.scale}
+        return _state_with_model(self.model, settings | {"keep": self.keep}, base=self.base)
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Tilted:
+        model, base = _rebuilt(settings, arrays)
+        if base is None:
+            raise PolicyError("a tilted policy must have a base", found="none in the file")
+        numbers = {name: settings[name] for name in ("strength", "cap", "scale", "keep")}
+        return cls(base, model, **numbers)
+
+
+class ByModel(BasePolicy):
+    """A choice among some actions: softmax of (q-hat - its mean) / scale, partly uniform.
+
+    pi(a|x) = even / m + (1 - even) c_a exp(strength s(x, a)) / sum over these m actions, with
+    s = (q-hat(x, a) - its mean over them) / scale. The factors c_a hold each action's exposure
+    within limits (see `within_limits`); without limits all are 1.
+
+    Args:
+        model: q-hat; one that is optimistic explores what it does not know.
+        support: (A,) the m actions, for example the novel ones.
+        strength: how strongly the model decides; 0 is uniform.
+        scale: what counts as one unit of q-hat, > 0.
+        even: share that is spread evenly, in [0, 1]: every action is shown at least even / m.
+        factors: (A,) c_a > 0, or None for 1.
+    """
+
+    kind = "by-model"
+
+    def __init__(
+        self,
+        model: RewardModel,
+        support: Any,
+        *,
+        strength: float,
+        scale: float,
+        even: float = 0.1,
+        factors: FloatArray | None = None,
+    ) -> None:
+        self._support: Mask = checked_support(support)
+        for name, value, ok, rule in (
+            ("strength", strength, is_real(strength) and 0 <= strength < np.inf, "be >= 0"),
+            ("scale", scale, is_real(scale) and 0 < scale < np.inf, "be positive"),
+            ("even", even, is_real(even) and 0 <= even <= 1, "lie in [0, 1]"),
+        ):
+            require(ok, f"{name} must {rule}", found=short(value), error=PolicyError)
+        self.model, self.strength, self.scale = model, float(strength), float(scale)
+        self.even = float(even)
+        self.factors = np.ones(len(self._support)) if factors is None else np.asarray(factors)
+        require(
+            self.factors.shape == self._support.shape and bool((self.factors > 0).all()),
+            "factors must be one positive number for each action",
+            found=f"shape {self.factors.shape}, least {self.factors.min(initial=np.inf):g}",
+            cure=f"there are {len(self._support)} actions",
+            error=PolicyError,
+        )
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._support)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return self.choice(predicted(self.model, contexts))
+
+    def choice(self, q_hat: FloatArray) -> FloatArray:
+        """(m, A) the distributions, from the predictions."""
+        places = np.flatnonzero(self._support)
+        some = np.asarray(q_hat[:, places], dtype=np.float64)
+        s = (some - some.max(axis=1, keepdims=True)) * (self.strength / self.scale)
+        g = np.exp(s) * self.factors[places]
+        g *= (1 - self.even) / g.sum(axis=1, keepdims=True)
+        out = np.zeros(q_hat.shape)
+        out[:, places] = g + self.even / len(places)
+        return out
+
+    def state(self) -> State:
+        settings = {"strength": self.strength, "scale": self.scale, "even": self.even}
+        found, arrays = _state_with_model(self.model, settings)
+        return found, {
+            **arrays,
+            "support": self._support.astype(np.uint8),
+            "factors": np.asarray(self.factors, dtype=np.float64),
+        }
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ByModel:
+        model, _ = _rebuilt(settings, arrays)
+        numbers = {name: settings[name] for name in ("strength", "scale", "even")}
+        support = arrays["support"].astype(bool)
+        return cls(model, support, **numbers, factors=arrays["factors"])
+
+
+class Remembering:
+    """A reward model that keeps its answers for the contexts of the logs, where they fit.
+
+    The parts of a mixture, the folds and the draws of a deployment all ask about the same
+    contexts; others are passed on to the model. All answers are in single precision, so that it
+    does not matter which contexts are remembered.
+
+    Args:
+        model: the model that answers.
+        contexts: (u, d) distinct contexts to remember; none if their answers are too many.
+    """
+
+    def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
+        self.model = model
+        self._keys, self._order = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+        if contexts is not None and len(contexts):
+            first = model.predict(contexts[:1])
+            if len(contexts) * first.shape[1] <= MOST_REMEMBERED:
+                keys = row_keys(_plain(contexts))
+                self._order = np.argsort(keys, kind="stable")
+                self._keys = keys[self._order]
+                self._contexts = _plain(contexts)
+                self._answers = _in_chunks(model, contexts, first.shape[1])
+
+    def predict(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) predictions for every action."""
+        rows = self._rows(contexts)
+        return _single(self.model.predict(contexts)) if rows is None else self._answers[rows]
+
+    def predict_pairs(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        known = self._rows(contexts)
+        if known is None:
+            return _single(self.model.predict_pairs(contexts, actions, rows))
+        return np.asarray(self._answers[known if rows is None else known[rows], actions])
+
+    def _rows(self, contexts: FloatArray) -> IntArray | None:
+        """(m,) where the contexts are remembered; None if one of them is not."""
+        if not len(self._keys):
+            return None
+        wanted = _plain(contexts)
+        place = np.minimum(np.searchsorted(self._keys, row_keys(wanted)), len(self._keys) - 1)
+        rows = self._order[place]
+        return rows if bool((self._contexts[rows] == wanted).all()) else None
+
+
+def _single(values: FloatArray) -> FloatArray:
+    return np.asarray(values, dtype=np.float32)
+
+
+def _plain(contexts: FloatArray) -> FloatArray:
+    return np.asarray(contexts, dtype=np.float32) + np.float32(0)
+
+
+def _in_chunks(model: RewardModel, contexts: FloatArray, n_actions: int) -> FloatArray:
+    out = np.empty((len(contexts), n_actions), dtype=np.float32)
+    at_once = max(1, CHUNK_ENTRIES // n_actions)
+    for start in range(0, len(contexts), at_once):
+        piece = slice(start, start + at_once)
+        out[piece] = model.predict(contexts[piece])
+    return out
+
+
+def predicted(model: RewardModel, contexts: FloatArray) -> FloatArray:
+    """(m, A) predictions for a chunk of contexts."""
+    return np.asarray(model.predict(contexts))
+
+
+def _distribution(policy: Policy, contexts: FloatArray) -> FloatArray:
+    """(m, A) distributions of any policy for a chunk of contexts."""
+    if isinstance(policy, BasePolicy):
+        return policy.probabilities(contexts)
+    return np.concatenate([pi for _, pi in policy.distributions(contexts)])
+
+
+def _state_with_model(
+    model: RewardModel, settings: dict[str, Any], base: Policy | None = None
+) -> State:
+    from depsue.rewards.linear import state_of
+
+    inner = model.model if isinstance(model, Remembering) else model
+    try:
+        kind, model_settings, model_arrays = state_of(inner)
+    except FileError as problem:
+        raise PolicyError(problem.rule, found=problem.found, cure=problem.cure) from problem
+    arrays = {f"model.{name}": array for name, array in model_arrays.items()}
+    found: dict[str, Any] = {**settings, "model": {"kind": kind, "settings": model_settings}}
+    if base is None:
+        return found, arrays
+    if not isinstance(base, BasePolicy):
+        raise PolicyError(
+            "a tilted policy can be saved if its base is a policy of depsue",
+            found=short(base),
+            cure="save the distributions as a ScoreTable in an OwnPolicy",
+        )
+    base_settings, base_arrays = base.state()
+    found["base"] = {"kind": base.kind, "settings": base_settings}
+    arrays |= {f"base.{name}": array for name, array in base_arrays.items()}
+    return found, arrays
+
+
+def _rebuilt(
+    settings: dict[str, Any], arrays: dict[str, Any]
+) -> tuple[RewardModel, BasePolicy | None]:
+    from depsue.policies.files import rebuild
+    from depsue.rewards.linear import rebuilt
+
+    def below(prefix: str) -> dict[str, Any]:
+        return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+    inner = settings["model"]
+    model = Remembering(rebuilt(inner["kind"], inner["settings"], below("model.")))
+    base = settings.get("base")
+    if base is None:
+        return model, None
+    return model, rebuild(base["kind"], base["settings"], below("base."))

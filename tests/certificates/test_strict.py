@@ -1,0 +1,329 @@
+"""Strict certificates: a false level passes at most delta of the time, however it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from depsue.certificates import (
+    Ceiling,
+    Certificate,
+    Credit,
+    Floor,
+    Folds,
+    Levels,
+    Promise,
+    Reads,
+    Rules,
+    ceiling,
+    certify,
+    policy_hash,
+    safety_terms,
+    three_folds,
+)
+from depsue.data import ActionCatalogue, LoggedData
+from depsue.data.checks import FloatArray
+from depsue.errors import ConfigError, DataError, PolicyError
+from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.testing.bounds import binomial_tail
+
+RUNS, DELTA = 1000, 0.2
+"""At this level 1,000 small samples tell a right rate from a wrong one."""
+CATALOGUE = ActionCatalogue.of(range(3), novel=[2])
+CONTEXT = np.zeros((1, 1), dtype=np.float32)
+PI0 = np.array([0.5, 0.5, 0.0])
+Q = np.array([0.6, 0.4, 0.0])  # V(pi0) = 0.5: a floor of 95% is 0.475
+
+
+def own(*probabilities: float) -> OwnPolicy:
+    return OwnPolicy(ScoreTable(CONTEXT, np.array([probabilities])), 3)
+
+
+BELOW = own(0.7915, 0.0, 0.2085)  # V = 0.4749, just below the floor
+NOVEL = Uniform(CATALOGUE.novel)
+
+
+def rows(draw: np.random.Generator, n: int, copies: int = 1, **more: Any) -> LoggedData:
+    action = draw.choice(3, size=n, p=PI0)
+    reward = (draw.random(n) < Q[action]).astype(float)
+    action, reward = np.repeat(action, copies), np.repeat(reward, copies)
+    if copies > 1 and "unit" in more:
+        more = {"unit": np.repeat(np.arange(n), copies), "units": np.arange(n)}
+    return LoggedData(
+        catalogue=CATALOGUE,
+        contexts=CONTEXT,
+        context=np.zeros(len(action), dtype=np.int64),
+        action=action.astype(np.int32),
+        reward=reward,
+        propensity=PI0[action],
+        r_max=1.0,
+        **more,
+    )
+
+
+def folds_of(logs: LoggedData, data: str = "rows") -> Folds:
+    """All rows certify: the split has tests of its own."""
+    return Folds(logs, logs, logs, data, "test", (0.1, 0.1, 0.8), 0)
+
+
+def one(policy: OwnPolicy = BELOW) -> Levels:
+    return Levels((policy,), np.ones((1, 1)))
+
+
+def passes(logs: LoggedData, rules: Rules, levels: Levels | None = None) -> bool:
+    return certify(levels or one(), folds_of(logs), rules, Reads()).passed
+
+
+def count(run: Callable[[np.random.Generator], bool], seed: int) -> int:
+    draw = np.random.default_rng(seed)
+    return sum(run(draw) for _ in range(RUNS))
+
+
+PAIRED = Rules(delta=DELTA, clip=2.0)
+ABSOLUTE = Rules((Promise(Floor(ratio=None, absolute=0.475)),), delta=DELTA, clip=2.0)
+
+
+@pytest.mark.parametrize("rules", [PAIRED, ABSOLUTE], ids=["paired", "absolute"])
+def test_a_level_just_below_the_floor_passes_at_most_delta_of_the_time(rules: Rules) -> None:
+    wrong = count(lambda draw: passes(rows(draw, 1000), rules), seed=1)
+    assert binomial_tail(wrong, RUNS, DELTA) > 1e-3, f"{wrong} of {RUNS} passed"
+    assert wrong > RUNS / 10  # the test is near its level, so it could have failed
+
+
+def test_rows_of_one_unit_are_one_value() -> None:
+    def run(draw: np.random.Generator, **more: Any) -> bool:
+        return passes(rows(draw, 400, copies=4, **more), PAIRED)
+
+    by_unit = count(lambda draw: run(draw, unit=True), seed=2)
+    by_row = count(run, seed=2)
+    assert binomial_tail(by_unit, RUNS, DELTA) > 1e-3, f"{by_unit} of {RUNS} passed"
+    assert binomial_tail(by_row, RUNS, DELTA) < 1e-9  # what units protect from
+
+
+def test_thirty_levels_in_a_fixed_order_err_at_most_delta() -> None:
+    tilt = own(0.95, 0.05, 0.0)  # V = 0.59: nu of novel actions is safe up to 0.1949
+    nus = np.concatenate([np.linspace(0.05, 0.19, 5), np.linspace(0.195, 0.25, 25)])
+    levels = Levels((tilt, NOVEL), np.stack([1 - nus, nus], axis=1))
+    reached: list[float] = []
+
+    def run(draw: np.random.Generator) -> bool:
+        found = certify(levels, folds_of(rows(draw, 1000)), PAIRED, Reads())
+        reached.append(found.shares[1] if found.passed else 0.0)
+        return reached[-1] > 0.1949
+
+    wrong = count(run, seed=3)
+    assert binomial_tail(wrong, RUNS, DELTA) > 1e-3, f"{wrong} of {RUNS} passed"
+    assert wrong > RUNS / 10 and sum(nu > 0 for nu in reached) > RUNS / 2
+
+
+def test_a_gate_that_is_retried_errs_at_most_delta_in_all() -> None:
+    draw = np.random.default_rng(4)
+
+    def gate(counted: bool) -> bool:
+        """Three attempts on one data set, each on another part of it."""
+        reads, logs = Reads(retries=True), rows(draw, 2400)
+        for attempt in range(1, 4):
+            part = folds_of(logs.take(draw.choice(2400, 800, replace=False)))
+            found = certify(one(), part, PAIRED, reads if counted else Reads())
+            assert found.attempt == (attempt if counted else 1)
+            if found.passed:
+                return True
+        return False
+
+    wrong = sum(gate(counted=True) for _ in range(RUNS))
+    assert binomial_tail(wrong, RUNS, DELTA) > 1e-3, f"{wrong} of {RUNS} passed"
+    wrong = sum(gate(counted=False) for _ in range(200))
+    assert binomial_tail(wrong, 200, DELTA) < 1e-3, "retrying is harmless here"
+
+
+def test_a_second_verdict_on_the_same_data_is_refused_whatever_the_campaign() -> None:
+    logs, reads = rows(np.random.default_rng(5), 500), Reads()
+    certify(one(), three_folds(logs, "first"), PAIRED, reads)
+    with pytest.raises(ConfigError, match=r"one verdict.*attempt 2.*certify on new rows"):
+        certify(one(own(0.6, 0.4, 0.0)), three_folds(logs, "second"), PAIRED, reads)
+
+
+def test_attempt_j_is_tested_at_delta_two_to_the_minus_j() -> None:
+    logs, reads = rows(np.random.default_rng(6), 500), Reads(retries=True)
+    folds = three_folds(logs, "test")
+    found = [certify(one(), folds, PAIRED, reads) for _ in range(4)]
+    assert [c.attempt for c in found] == [1, 2, 3, 4]
+    assert [c.delta for c in found] == pytest.approx([DELTA / 2**j for j in (1, 2, 3, 4)])
+    assert [c.verdicts[0].delta for c in found] == pytest.approx([c.delta for c in found])
+    bounds = [c.verdicts[0].bound for c in found]
+    assert bounds == sorted(bounds, reverse=True) and all(c.retries for c in found)
+
+
+def test_a_credit_that_leaves_nothing_to_an_attempt_is_refused_before_it_counts() -> None:
+    reads = Reads(retries=True)
+    rules = Rules(delta=0.05, clip=2.0, credits={"reward": Credit(0.1, 0.03)})
+    with pytest.raises(ConfigError, match=r"0.03 of 0.025 is spent.*smaller levels"):
+        certify(one(), folds_of(rows(np.random.default_rng(6), 500)), rules, reads)
+    assert reads.count("rows") == 0
+
+
+def many_promises(draw: np.random.Generator) -> tuple[LoggedData, tuple[Promise, ...]]:
+    n = 4000
+    country = np.where(draw.random(n) < 0.5, "SE", "NO").astype(object)
+    watched = 10 * (draw.random(n) < 0.5)
+    logs = rows(draw, n, columns={"country": country, "minutes": watched.astype(float)})
+    return logs, (
+        Promise(),
+        Promise(name="sweden", segment=("country", "SE")),
+        Promise(Floor(0.9), name="minutes", reward="minutes", r_max=10.0),
+    )
+
+
+def test_several_promises_split_delta_and_all_must_pass() -> None:
+    logs, promises = many_promises(np.random.default_rng(7))
+    better = own(0.55, 0.45, 0.0)
+    found = certify(one(better), folds_of(logs), Rules(promises, delta=DELTA, clip=2.0), Reads())
+    assert found.passed and [v.promise.name for v in found.verdicts] == [p.name for p in promises]
+    assert all(v.delta == pytest.approx(DELTA / 3) for v in found.verdicts)
+    assert found.spent == pytest.approx({p.name: DELTA / 3 for p in promises})
+    assert found.verdicts[1].n == int(logs.where("country", "SE").sum())
+    weights = np.where(logs.action == 0, 1.1, 0.9)
+    expected = ((weights - 0.9) * logs.columns["minutes"]).mean()
+    assert found.verdicts[2].mean == pytest.approx(float(expected))
+
+    strict = (*promises[:2], Promise(Floor(1.05), "minutes", "minutes", 10.0))
+    found = certify(one(better), folds_of(logs), Rules(strict, delta=DELTA, clip=2.0), Reads())
+    assert [v.passed for v in found.verdicts] == [True, True, False] and not found.passed
+
+
+def test_a_credit_lowers_the_need_and_takes_its_part_of_delta() -> None:
+    logs = rows(np.random.default_rng(8), 2000)
+    plain = certify(one(), folds_of(logs), Rules(clip=2.0), Reads())
+    rules = Rules(clip=2.0, credits={"reward": Credit(0.04, 0.02)})
+    helped = certify(one(), folds_of(logs), rules, Reads())
+    assert not plain.passed and plain.verdicts[0].need == 0.0
+    assert helped.passed and helped.verdicts[0].need == pytest.approx(-0.04)
+    assert helped.spent == pytest.approx({"margin, reward": 0.02, "reward": 0.03})
+    assert helped.verdicts[0].bound < plain.verdicts[0].bound
+
+
+def test_a_ceiling_replaces_the_pairing() -> None:
+    logs = rows(np.random.default_rng(9), 2000)
+    top = Ceiling(0.5, 0.01, 100, "other rows")
+    rules = Rules(clip=2.0, ceilings={"reward": top})
+    found = certify(one(own(0.9, 0.1, 0.0)), folds_of(logs), rules, Reads())
+    assert found.passed and found.verdicts[0].need == pytest.approx(0.475)
+    assert found.verdicts[0].ceiling == 0.5
+    assert found.spent == pytest.approx({"ceiling on V(pi0), reward": 0.01, "reward": 0.04})
+    assert any("has not changed" in words for words in found.assumptions)
+
+
+def test_ceilings_cover_the_value_of_pi0() -> None:
+    def too_low(draw: np.random.Generator) -> bool:
+        return ceiling(Promise(), rows(draw, 500), DELTA).value < 0.5
+
+    wrong = count(too_low, seed=10)
+    assert binomial_tail(wrong, RUNS, DELTA) > 1e-3, f"{wrong} of {RUNS} too low"
+    top = ceiling(Promise(), rows(np.random.default_rng(0), 20_000), DELTA)
+    assert 0.5 < top.value < 0.52 and (top.n, top.delta) == (20_000, DELTA)
+
+
+@pytest.mark.parametrize("rho", [0.5, 0.9, 0.95])
+def test_paired_terms_of_a_mixture_with_pi0_are_never_negative(rho: float) -> None:
+    draw = np.random.default_rng(11)
+    logs = rows(draw, 400)
+    for share in (*draw.uniform(0, 1 - rho, 5), 1 - rho):
+        for new in (np.zeros(400), draw.exponential(2.0, 400)):
+            weights: FloatArray = (1 - share) + share * new
+            terms = safety_terms(
+                Promise(Floor(rho)), logs, weights, clip=20.0, paired=np.ones(400), largest=1.0
+            )
+            assert terms.values.min() >= -1e-12
+            assert terms.lower == pytest.approx(-rho)
+
+
+def test_naive_safe_exploration_is_certain_on_few_rows() -> None:
+    levels = Levels((None, NOVEL), np.array([[0.95, 0.05]]))
+    terms = certify(levels, folds_of(rows(np.random.default_rng(12), 30)), PAIRED, Reads())
+    assert terms.verdicts[0].mean == pytest.approx(0.0, abs=1e-12)
+
+
+def test_clipping_only_lowers_and_a_novel_action_earns_nothing() -> None:
+    logs = rows(np.random.default_rng(13), 300)
+    free = safety_terms(Promise(), logs, np.full(300, 3.0), clip=9.0, paired=None, largest=1.0)
+    cut = safety_terms(Promise(), logs, np.full(300, 3.0), clip=2.0, paired=None, largest=1.0)
+    assert cut.mean() == pytest.approx(free.mean() * 2 / 3)
+    assert Levels((NOVEL,), np.ones((1, 1))).weights(logs).max() == 0.0
+
+
+def test_testing_stops_at_the_first_failure() -> None:
+    logs, worst = rows(np.random.default_rng(14), 3000), own(0.0, 0.5, 0.5)
+    better = own(0.55, 0.45, 0.0)
+    shares = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
+    found = certify(Levels((better, worst), shares), folds_of(logs), PAIRED, Reads())
+    assert found.passed and found.shares == (1.0, 0.0) and (found.tested, found.listed) == (2, 3)
+    found = certify(Levels((better, worst), shares[1:]), folds_of(logs), PAIRED, Reads())
+    assert not found.passed and found.shares == (0.0, 1.0) and found.tested == 1
+
+
+def test_rows_of_another_policy_are_paired_with_pi0() -> None:
+    logs = rows(np.random.default_rng(15), 3000)  # logged by (.5, .5); pi0 shall be (.6, .4)
+    pi0 = own(0.6, 0.4, 0.0)
+    rules = Rules(clip=2.0, largest=1.2)
+    found = certify(one(pi0), folds_of(logs), rules, Reads(), logging_policy=pi0)
+    w0 = np.where(logs.action == 0, 1.2, 0.8)
+    assert found.verdicts[0].mean == pytest.approx(float((0.05 * w0 * logs.reward).mean()))
+    with pytest.raises(ConfigError, match=r"pi0 / p must stay below.*1.2, declared 1.*keep"):
+        certify(one(pi0), folds_of(logs), PAIRED, Reads(), logging_policy=pi0)
+
+
+def test_a_certificate_says_what_it_rests_on() -> None:
+    draw = np.random.default_rng(16)
+    rules = Rules(clip=2.0, assumptions=("weekdays are alike",))
+    plain = certify(one(), folds_of(rows(draw, 300)), rules, Reads())
+    with_units = certify(one(), folds_of(rows(draw, 300, copies=2, unit=True)), rules, Reads())
+    assert "weekdays are alike" in plain.assumptions
+    assert any("rows are independent" in words for words in plain.assumptions)
+    assert any("mean over units" in words for words in with_units.assumptions)
+    assert with_units.verdicts[0].n == 300
+
+
+def test_policies_have_hashes() -> None:
+    assert policy_hash(BELOW) == policy_hash(own(0.7915, 0.0, 0.2085)) != policy_hash(NOVEL)
+    a, b = Mixture([BELOW, NOVEL], [0.5, 0.5]), Mixture([BELOW, NOVEL], [0.4, 0.6])
+    assert policy_hash(a) != policy_hash(b)
+    assert policy_hash(OwnPolicy(lambda x: np.full((len(x), 3), 1 / 3), 3)) is None
+
+
+def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:
+    levels = Levels((None, NOVEL), np.array([[0.9, 0.1]]))
+    logs = rows(np.random.default_rng(17), 100)
+    found: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
+    assert found.policy is None and levels.weights(logs)[0].tolist() == [1.0] * 100
+    with pytest.raises(PolicyError, match=r"cannot be built.*not callable.*your own policy"):
+        levels.policy(0)
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: Levels((BELOW,), np.array([[0.5]])), r"shares must sum to 1.*for 1 parts"),
+    (lambda: Levels((BELOW, NOVEL), np.ones((1, 1))), r"one share >= 0 for every part"),
+    (lambda: Rules(delta=5.0), r"delta must lie in \(0, 1\).*5.0.*0.05"),
+    (lambda: Rules(clip=0.0), r"clip must be a positive number.*0.0.*20"),
+    (lambda: Rules(bound="best"), r"a bound must be one of.*'best'"),
+    (lambda: Rules(bound="hcope"), r"hcope takes no paired terms.*\['reward'\].*ceiling"),
+    (lambda: Rules(promises=()), r"at least one promise.*promises=\["),
+    (lambda: Rules(promises=(Promise(), Promise())), r"names of their own.*name="),
+    (lambda: Rules(credits={"reward": Credit(0.1, 0.05)}), r"0.05 of 0.05 is spent.*smaller"),
+    (lambda: Rules(credits={"other": Credit(0.1, 0.01)}), r"name of a promise.*other.*reward"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_what_breaks_a_rule_is_refused(call: Callable[[], object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        call()
+
+
+def test_an_empty_segment_is_refused() -> None:
+    logs, _ = many_promises(np.random.default_rng(18))
+    rules = Rules((Promise(segment=("country", "DK")),))
+    with pytest.raises(DataError, match=r"a segment needs rows.*'country'.*'DK'.*more data"):
+        certify(one(), folds_of(logs), rules, Reads())

@@ -1,0 +1,178 @@
+"""Certified exploration: what it promises, its fallbacks, and what it must not read."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, three_folds, verify
+from depsue.data.logs import LoggedData
+from depsue.errors import ConfigError
+from depsue.experiments.world import World
+from depsue.learners import Explored, ExploreSettings, explore, run_exploration
+from depsue.policies.tilted import ByModel
+from depsue.rewards import RewardSettings
+
+QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
+SETTINGS = ExploreSettings(rewards=QUICK)
+
+
+def small_world(seed: int = 0, **changes: object) -> World:
+    settings = SyntheticSettings(users=200, supported=40, novel=10, spread=1.5)
+    return synthetic_world(replace(settings, **changes), seed=seed)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return small_world()
+
+
+@pytest.fixture(scope="module")
+def logs(world: World) -> LoggedData:
+    return world.deploy(world.logging_policy, 60_000, round=0)
+
+
+def explored(world: World, logs: LoggedData, settings: ExploreSettings = SETTINGS) -> Explored:
+    folds = three_folds(logs, "test", settings.fractions)
+    return explore(folds, world.logging_policy, settings, seed=0, reads=Reads())
+
+
+def test_more_novelty_than_is_certain_and_still_above_the_floor(
+    world: World, logs: LoggedData
+) -> None:
+    found = explored(world, logs)
+    assert found.certified and found.certificate.passed
+    assert found.novelty > SETTINGS.certain + 0.02
+    assert world.novelty(found.policy) == pytest.approx(found.novelty)
+    assert world.value(found.policy) > 0.95 * world.value(world.logging_policy)
+
+
+def test_the_certificate_can_be_recomputed(world: World, logs: LoggedData) -> None:
+    found = explored(world, logs)
+    assert verify(found.certificate, logs, found.policy).equal
+
+
+def test_worthless_novel_items_do_not_break_the_promise() -> None:
+    world = small_world(1, novel_quality=0.0)
+    logs = world.deploy(world.logging_policy, 60_000, round=0)
+    found = explored(world, logs)
+    assert found.novelty >= SETTINGS.certain
+    assert world.value(found.policy) >= 0.95 * world.value(world.logging_policy)
+
+
+def test_too_few_rows_give_the_level_that_is_certain(world: World) -> None:
+    logs = world.deploy(world.logging_policy, 600, round=0)
+    found = explored(world, logs)
+    assert not found.certified
+    assert found.why.startswith("Naive Safe Exploration")
+    assert found.novelty == pytest.approx(0.05)
+
+
+def test_an_absolute_floor_that_nothing_reaches_gives_pi0(world: World, logs: LoggedData) -> None:
+    promise = Promise(Floor(ratio=None, absolute=0.9))
+    found = explored(world, logs, replace(SETTINGS, promises=(promise,)))
+    assert found.policy is world.logging_policy
+    assert found.why.startswith("pi0") and found.novelty == 0
+
+
+def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: LoggedData) -> None:
+    folds = three_folds(logs, "test", SETTINGS.fractions)
+    spoiled = replace(folds, certify=replace(folds.certify, reward=1 - folds.certify.reward))
+    choices = []
+    for used in (folds, spoiled):
+        found = explore(used, world.logging_policy, SETTINGS, seed=0, reads=Reads())
+        new = found.candidate.new
+        assert isinstance(new, ByModel)
+        choices.append((found.certificate.bound, found.certificate.clip, new.scale))
+    assert choices[0] == choices[1]
+
+
+def test_objectives_trade_novelty_for_value(world: World, logs: LoggedData) -> None:
+    most_novelty = explored(world, logs)
+    most_value = explored(world, logs, replace(SETTINGS, objective="most value"))
+    weighted = explored(world, logs, replace(SETTINGS, objective=5.0))
+    assert most_value.novelty <= most_novelty.novelty
+    assert most_value.anticipated["value"] >= most_novelty.anticipated["value"] - 1e-9
+    assert weighted.novelty > most_value.novelty or most_value.novelty == most_novelty.novelty
+
+
+def test_no_policy_shows_more_than_the_most(world: World, logs: LoggedData) -> None:
+    found = explored(world, logs, replace(SETTINGS, max_novelty=0.07))
+    assert world.novelty(found.policy) <= 0.07 + 1e-9
+
+
+def test_uniform_is_the_plain_choice(world: World, logs: LoggedData) -> None:
+    found = explored(world, logs, replace(SETTINGS, novel="uniform"))
+    pi = found.candidate.new.probabilities(world.contexts)  # type: ignore[attr-defined]
+    novel = world.catalogue.novel
+    np.testing.assert_allclose(pi[:, novel], 0.1)
+
+
+def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> None:
+    free = explored(world, logs, replace(SETTINGS, even=0.0))
+    held = explored(world, logs, replace(SETTINGS, even=0.0, least=0.08, most=0.12))
+    novel = world.catalogue.novel
+    shares = [
+        one.candidate.new.probabilities(world.contexts)[:, novel].mean(axis=0)  # type: ignore[attr-defined]
+        for one in (free, held)
+    ]
+    assert shares[0].max() > 0.14  # the model has favourites
+    assert shares[1].min() > 0.075 and shares[1].max() < 0.125
+
+
+@pytest.mark.parametrize("safety", ["each", "cumulative"])
+@pytest.mark.parametrize("no_drift", [True, False])
+def test_later_deployments_show_more(
+    world: World, safety: Literal["each", "cumulative"], no_drift: bool
+) -> None:
+    settings = replace(SETTINGS, deployments=2, no_drift=no_drift, safety=safety)
+    result = run_exploration(world, 120_000, settings, seed=0)
+    first, second = (d.explored for d in result.deployments)
+    assert second.novelty > first.novelty
+    floor = 0.95 * world.value(world.logging_policy)
+    values = [world.value(d.explored.policy) for d in result.deployments]
+    assert np.mean(values) >= floor
+    if safety == "each":
+        assert min(values) >= floor
+
+
+def test_a_deployment_is_rarely_below_the_floor_in_a_hostile_world() -> None:
+    below = 0
+    for seed in range(12):
+        world = small_world(seed, novel_quality=0.0, beta=2.0)
+        settings = replace(SETTINGS, deployments=2, no_drift=True)
+        result = run_exploration(world, 12_000, settings, seed=seed)
+        floor = 0.95 * world.value(world.logging_policy)
+        below += sum(world.value(d.explored.policy) < floor - 1e-12 for d in result.deployments)
+    assert below <= 4  # of 24 at delta = .05: P(more than 4) < 1%
+
+
+def test_the_delta_of_a_campaign_is_split() -> None:
+    assert ExploreSettings(deployments=5, per="campaign").level == pytest.approx(0.01)
+    assert ExploreSettings(deployments=5).level == 0.05
+
+
+def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: LoggedData) -> None:
+    reads = Reads()
+    folds = three_folds(logs, "test")
+    explore(folds, world.logging_policy, SETTINGS, seed=0, reads=reads)
+    with pytest.raises(ConfigError, match="read by one verdict"):
+        explore(folds, world.logging_policy, SETTINGS, seed=1, reads=reads)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"objective": "most fun"}, "objective must be"),
+        ({"per": "day"}, "per must be one of"),
+        ({"safety": "none"}, "safety must be one of"),
+        ({"max_novelty": 0.0}, "max_novelty must lie"),
+        ({"deployments": 0}, "deployments"),
+        ({"delta": 0.0}, "delta"),
+        ({"even": 1.5}, "even must lie"),
+    ],
+)
+def test_wrong_settings_are_refused(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        ExploreSettings(**change)  # type: ignore[arg-type]
