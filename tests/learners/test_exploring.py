@@ -8,7 +8,7 @@ import pytest
 
 from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, three_folds, verify
 from depsue.data.logs import LoggedData
-from depsue.errors import ConfigError
+from depsue.errors import ConfigError, DataError
 from depsue.experiments.world import World
 from depsue.learners import Explored, ExploreSettings, explore, run_exploration
 from depsue.policies.tilted import ByModel
@@ -146,6 +146,14 @@ def test_a_deployment_is_rarely_below_the_floor_in_a_hostile_world() -> None:
         floor = 0.95 * world.value(world.logging_policy)
         below += sum(world.value(d.explored.policy) < floor - 1e-12 for d in result.deployments)
     assert below <= 4  # of 24 at delta = .05: P(more than 4) < 1%
+
+
+def test_wrong_propensities_are_refused(world: World, logs: LoggedData) -> None:
+    draw = np.random.default_rng(0)
+    factor = np.where(draw.random(len(logs)) < 0.2, draw.choice([0.5, 2.0], len(logs)), 1.0)
+    wrong = replace(logs, propensity=np.minimum(logs.propensity * factor, 1.0))
+    with pytest.raises(DataError, match="propensities must be those of the deployed policy"):
+        explored(world, wrong)
 
 
 def test_the_delta_of_a_campaign_is_split() -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import rng
+from depsue.certificates.drawn_by import require_drawn_by
 from depsue.certificates.promise import Floor
 from depsue.data.logs import LoggedData
 from depsue.errors import (
@@ -238,18 +239,7 @@ def observed(environment: Environment, policy: Policy, m: int, k: int) -> Logged
             count=len(wrong),
             cure=f"pass rounds=np.full(n, {k})",
         )
-    log_prob = policy.log_prob(logs.contexts, logs.action, logs.context)
-    wrong = np.flatnonzero(~(np.abs(np.exp(log_prob) / logs.propensity - 1) < 1e-3))
-    if len(wrong):
-        row = int(wrong[0])
-        raise DataError(
-            "propensities must be those of the deployed policy, to 0.1%",
-            column="propensity",
-            row=row,
-            value=f"{logs.propensity[row]:.6g}, while the policy says {np.exp(log_prob[row]):.6g}",
-            count=len(wrong),
-            cure="log the probability that policy.sample returned with the action",
-        )
+    require_drawn_by(policy, logs)
     return logs
 
 

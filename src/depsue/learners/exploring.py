@@ -29,6 +29,7 @@ from depsue.certificates import (
     checked_promises,
     safety_terms,
 )
+from depsue.certificates.drawn_by import require_drawn_by
 from depsue.certificates.terms import bound_for
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.joined import joined
@@ -203,6 +204,8 @@ def explore(
         bool(novel.any()), "there must be a novel action to explore", cure="mark the novel actions"
     )
     base = logging_policy if base is None else base
+    for fold in (folds.learn, folds.select):  # a certificate rests on them
+        require_drawn_by(base, fold)
     rows = joined([*earlier, folds.learn])
     fitted = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
     linear = fit_linear(rows)
@@ -224,7 +227,7 @@ def explore(
         credits=credits or {},
         largest=largest,
     )
-    choice = _choose(known, folds, settings, rules, fitted)
+    choice = _choose(known, len(folds.certify), settings, rules)
     levels = Levels(
         (choice.candidate.old, choice.candidate.new), np.stack([1 - choice.path, choice.path], 1)
     )
@@ -244,9 +247,7 @@ class _Choice:
     goal: float
 
 
-def _choose(
-    known: Anticipation, folds: Folds, settings: ExploreSettings, rules: Rules, model: object
-) -> _Choice:
+def _choose(known: Anticipation, n: int, settings: ExploreSettings, rules: Rules) -> _Choice:
     """The candidate with the best anticipated end, and the path to it."""
     first = settings.promises[0]
     top = rules.ceilings.get(first.name)
@@ -260,7 +261,6 @@ def _choose(
     factors = within_limits(known, settings)
     even = 1.0 if settings.novel == "uniform" else settings.even
     best: tuple[float, _Choice] | None = None
-    n = len(folds.certify)
     for old, old_sums in known.old_parts(settings.kept):
         for new, new_sums in known.new_parts(even=even, factors=factors):
             candidate = Candidate(old, new, old_sums, new_sums)
@@ -309,7 +309,6 @@ def _with_bound(rules: Rules, levels: Levels, folds: Folds, logging_policy: Poli
     weights, clip = levels.weights(rows), rules.clip
     promise = rules.promises[0]
     own, mask = promise.rows(rows)
-    middle = levels.shares[len(levels.shares) // 2 if len(levels.shares) < 40 else 0]
     paired = None
     if promise.floor.ratio is not None and promise.name not in rules.ceilings:
         paired = (
@@ -319,7 +318,7 @@ def _with_bound(rules: Rules, levels: Levels, folds: Folds, logging_policy: Poli
         )[mask]
     times = max(1, round(len(folds.certify) / len(rows)))
     repeated = np.tile(np.arange(len(own)), times)
-    own_weights = (middle @ weights)[mask]
+    own_weights = (levels.shares[0] @ weights)[mask]
     terms = safety_terms(
         promise,
         own.take(repeated) if own.unit is None else own,
