@@ -5,20 +5,26 @@ from depsue.certificates.folds import FRACTIONS, Folds, three_folds
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.promise import Floor, Promise, checked_promises
+from depsue.certificates.propensities import (
+    PropensityReport,
+    check_propensities,
+    require_propensities,
+)
 from depsue.certificates.reads import Reads
 from depsue.certificates.strict import Credit, Levels, Rules, certify, policy_hash
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 
 __all__ = [
-    "FRACTIONS",
     "Ceiling",
     "Certificate",
     "Credit",
+    "FRACTIONS",
     "Floor",
     "Folds",
     "Levels",
     "Promise",
+    "PropensityReport",
     "Reads",
     "Rules",
     "Served",
@@ -26,10 +32,12 @@ __all__ = [
     "Verification",
     "ceiling",
     "certify",
+    "check_propensities",
     "checked_promises",
     "earned",
     "paper_certificate",
     "policy_hash",
+    "require_propensities",
     "safety_terms",
     "three_folds",
     "verify",
