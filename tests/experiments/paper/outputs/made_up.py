@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from depsue.experiments.paper.cells import Cell, Result, cells_of
-from depsue.experiments.paper.outputs.reading import Runs, deployments_of
-from depsue.experiments.paper.recipe import Recipe, recipe_from
+from depsue.experiments.paper.outputs.reading import Runs
+from depsue.experiments.paper.recipe import Recipe, deployments_of, recipe_from
 
 BETAS = (-24.0, -16.0, -8.0, 0.0, 8.0, 16.0, 24.0)
 Story = Callable[[Cell], dict[str, Any]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
+from depsue.experiments.paper.outputs.figures_exploration import exploration
 from depsue.experiments.paper.outputs.figures_models import (
     bound_against_r,
     distributions,
@@ -35,6 +36,13 @@ class Picture:
 
 
 FIGURES: tuple[tuple[Callable[[Runs, Published], Figure | None], str, str, str], ...] = (
+    (
+        exploration,
+        "exploration",
+        "Novelty against value: certified exploration, DEPSUE, and the paper",
+        "The last policy of K deployments, means over the seeds; a line leads from DEPSUE to "
+        "certified exploration at the same logging policy. Up and to the right is better.",
+    ),
     (
         over_levels,
         "over_levels",

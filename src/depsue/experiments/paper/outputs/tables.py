@@ -9,6 +9,7 @@ from depsue.experiments.paper.outputs.differences import differences
 from depsue.experiments.paper.outputs.published import Published, published_for
 from depsue.experiments.paper.outputs.reading import Runs
 from depsue.experiments.paper.outputs.table import Table
+from depsue.experiments.paper.outputs.tables_exploration import exploration
 from depsue.experiments.paper.outputs.tables_outcome import (
     adequate_novelty,
     logging_policies,
@@ -24,6 +25,7 @@ __all__ = ["TABLES", "Table", "all_tables"]
 
 TABLES: tuple[Callable[[Runs, Published], Table | None], ...] = (
     logging_policies,
+    exploration,
     wiki10,
     violations,
     relative_value,
