@@ -2,7 +2,8 @@
 
 from depsue.learners.depsue import Deployment, DepsueResult, DepsueSettings, run_depsue
 from depsue.learners.exploration import Exploration, ExplorationResult, run_exploration
-from depsue.learners.exploring import Explored, ExploreSettings, explore
+from depsue.learners.explore_settings import ExploreSettings
+from depsue.learners.exploring import Explored, explore
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.history import History, SafelyTrained, Trained
 from depsue.learners.objective import Objective, OwnObjective, ValueWithEntropy

@@ -10,7 +10,8 @@ from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
 from depsue.errors import require, require_settings
 from depsue.learners.depsue import novelty_on, observed
-from depsue.learners.exploring import Explored, ExploreSettings, explore
+from depsue.learners.explore_settings import ExploreSettings
+from depsue.learners.exploring import Explored, explore
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
 

@@ -10,23 +10,19 @@ above the floor; once they have been, their own rewards count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from depsue.certificates import (
-    FRACTIONS,
     Ceiling,
     Certificate,
     Credit,
     Folds,
     Levels,
-    Promise,
     Reads,
     Rules,
     certify,
-    checked_promises,
     safety_terms,
 )
 from depsue.certificates.drawn_by import require_drawn_by
@@ -34,15 +30,16 @@ from depsue.certificates.terms import bound_for
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
-from depsue.errors import is_real, is_whole, require, require_level, require_settings, short
+from depsue.errors import require, require_settings
 from depsue.estimators.weights import importance_weights
 from depsue.learners.anticipate import Anticipation, Candidate, margins
+from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.exposure import within_limits
 from depsue.policies import BasePolicy, Mixture
 from depsue.policies.tilted import Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy
-from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
+from depsue.rewards import Blend, fit_linear, fit_rewards
 
 DEVIATIONS = 2.3
 """Standard errors that the bound costs, about; candidates are compared with it."""
@@ -53,93 +50,6 @@ STEPS = {False: 0.001, True: 0.01}
 MOST_WHEN_PAIRED = 0.9
 """Novelty, where the next round must pair its rows with pi0."""
 BOUNDS = ("normal", "betting", "smoothing")
-
-
-@dataclass(frozen=True)
-class ExploreSettings:
-    """How certified exploration runs."""
-
-    promises: tuple[Promise, ...] = (Promise(),)
-    """What must hold; the first is what value means."""
-    delta: float = 0.05
-    """How often the procedure may err."""
-    per: Literal["deployment", "campaign"] = "deployment"
-    """What delta is for: each deployment, or all of them together (delta / K each)."""
-    safety: Literal["each", "cumulative"] = "each"
-    """Every deployment above the floor, or their sum so far (Eq. 9): then margin is spent."""
-    objective: str | float = "most novelty"
-    """"most novelty", "most value", or a weight: value / V(pi0) + weight x novelty."""
-    deployments: int = 1
-    """K."""
-    max_novelty: float = 0.5
-    """No policy shows novel actions more often than this."""
-    fractions: tuple[float, float, float] = FRACTIONS
-    """Shares of learn, select and certify."""
-    rewards: RewardSettings = field(default_factory=RewardSettings)
-    """How q-hat is fitted."""
-    novel: Literal["by model", "optimistic", "uniform"] = "by model"
-    """How novel actions are chosen: by q-hat, by q-hat plus its uncertainty, or evenly."""
-    even: float = 0.1
-    """Share of the novel exposure that is spread evenly."""
-    least: float = 0.0
-    """Each novel action gets at least this share of the novel exposure."""
-    most: float = 1.0
-    """Each novel action gets at most this share of the novel exposure."""
-    no_drift: bool = False
-    """Declare that pi0's value does not change over the campaign: later rounds then hold the bound
-    against a ceiling on V(pi0) from the first logs, instead of pairing every row with pi0."""
-    keep: float = 0.1
-    """Share of pi0 in the old part of every policy of a campaign of several rounds without
-    `no_drift`: pairing needs it."""
-
-    def __post_init__(self) -> None:
-        checked_promises(self.promises)
-        require_level(self.delta)
-        require(
-            self.objective in ("most novelty", "most value")
-            or (is_real(self.objective) and 0 <= float(self.objective) < np.inf),
-            "objective must be 'most novelty', 'most value', or a weight >= 0 of novelty",
-            found=short(self.objective),
-        )
-        for name, allowed in (
-            ("per", ("deployment", "campaign")),
-            ("safety", ("each", "cumulative")),
-            ("novel", ("by model", "optimistic", "uniform")),
-        ):
-            value = getattr(self, name)
-            require(value in allowed, f"{name} must be one of {allowed}", found=short(value))
-        require(
-            is_whole(self.deployments) and self.deployments >= 1,
-            "deployments (K) must be a whole number, at least 1",
-            found=short(self.deployments),
-        )
-        for name in ("max_novelty", "most"):
-            value = getattr(self, name)
-            ok = is_real(value) and 0 < value <= 1
-            require(ok, f"{name} must lie in (0, 1]", found=short(value))
-        for name in ("least", "even", "keep"):
-            value = getattr(self, name)
-            ok = is_real(value) and 0 <= value < 1
-            require(ok, f"{name} must lie in [0, 1)", found=short(value))
-        require_settings(self.rewards, RewardSettings)
-
-    @property
-    def level(self) -> float:
-        """delta of one deployment."""
-        return self.delta if self.per == "deployment" else self.delta / self.deployments
-
-    @property
-    def kept(self) -> float:
-        """Share of pi0 in the old part of every policy."""
-        return self.keep if self.deployments > 1 and not self.no_drift else 0.0
-
-    @property
-    def certain(self) -> float:
-        """The novelty that needs no certificate: (1 - rho) beside pi0; 0 for absolute floors."""
-        ratios = [promise.floor.ratio for promise in self.promises]
-        if any(ratio is None for ratio in ratios):
-            return 0.0
-        return min(max(1 - max(r for r in ratios if r is not None), 0.0), self.max_novelty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,50 +253,32 @@ def _answer(
     levels: Levels,
     logging_policy: Policy,
 ) -> Explored:
-    """What may be served: the certified level, or what is certain where that is more."""
-    candidate = choice.candidate
-    nu = certificate.shares[1] if certificate.passed else 0.0
-    certain = settings.certain
-    nus = np.array([nu])
-    score = (
-        nu
-        if settings.objective == "most novelty"
-        else float(_worth(candidate, nus, known, settings)[0])
-    )
-    naive = Candidate(logging_policy, candidate.new, known.sums(known.pi0), candidate.new_sums)
-    plain = np.array([certain])
-    naive_score = (
-        certain
-        if settings.objective == "most novelty"
-        else float(_worth(naive, plain, known, settings)[0])
-    )
-    if certificate.passed and score >= naive_score:
+    """The best, by the objective, of what passed, what is certain, and pi0; the first if equal."""
+    found, certain = choice.candidate, settings.certain
+    naive = Candidate(logging_policy, found.new, known.sums(known.pi0), found.new_sums)
+    options: list[tuple[Candidate, float, Policy, str]] = []
+    if certificate.passed:
+        nu = certificate.shares[1]
         level = int(np.flatnonzero(np.isclose(levels.shares[:, 1], nu))[0])
-        policy: Policy = levels.policy(level)
-        at, used, why = (
-            nu,
-            candidate,
-            (
-                f"certified: novelty {nu:.3f}, the boldest of {certificate.tested} levels tested"
-                if certificate.tested < certificate.listed or nu < choice.goal
-                else f"certified: novelty {nu:.3f} is what was aimed at"
-            ),
-        )
-    elif certain > 0 and (naive_score > 0 or not certificate.passed):
-        policy = Mixture([logging_policy, candidate.new], [1 - certain, certain])
-        at, used = certain, naive
-        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain, and " + (
-            "more than was certified" if certificate.passed else "nothing else passed"
-        )
-    else:
-        policy, at, used = logging_policy, 0.0, naive
-        why = "pi0: nothing passed, and no level is certain"
-    value = float(used.value(np.array([at]))[0])
-    return Explored(
-        policy,
-        at,
-        certificate,
-        why,
-        {"value": value / known.logging_value if known.logging_value else 0.0, "novelty": at},
-        used,
-    )
+        aimed = certificate.tested == certificate.listed
+        how = "aimed at" if aimed else f"the boldest of {certificate.tested} levels tested"
+        why = f"certified: novelty {nu:.3f}, {how}"
+        options.append((found, nu, levels.policy(level), why))
+    if certain > 0:
+        mixture = Mixture([logging_policy, found.new], [1 - certain, certain])
+        reason = "more than was certified" if certificate.passed else "nothing else passed"
+        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain, and {reason}"
+        options.append((naive, certain, mixture, why))
+    why = "pi0: nothing passed that the objective puts above it"
+    options.append((naive, 0.0, logging_policy, why))
+
+    def score(option: tuple[Candidate, float, Policy, str]) -> float:
+        candidate, nu, _, _ = option
+        if settings.objective == "most novelty":
+            return nu
+        return float(_worth(candidate, np.array([nu]), known, settings)[0])
+
+    used, nu, policy, why = max(options, key=score)
+    value = float(used.value(np.array([nu]))[0])
+    relative = value / known.logging_value if known.logging_value else 0.0
+    return Explored(policy, nu, certificate, why, {"value": relative, "novelty": nu}, used)

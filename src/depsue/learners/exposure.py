@@ -12,7 +12,7 @@ from depsue.policies.tilted import ByModel
 
 if TYPE_CHECKING:
     from depsue.learners.anticipate import Anticipation
-    from depsue.learners.exploring import ExploreSettings
+    from depsue.learners.explore_settings import ExploreSettings
 
 ROUNDS = 60
 

@@ -23,7 +23,7 @@ from depsue.errors import (
 )
 from depsue.experiments import wiki10
 from depsue.experiments.movielens import PRESETS
-from depsue.learners.exploring import ExploreSettings
+from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.objective import ValueWithEntropy
 from depsue.learners.safe_opg import SafeOpgSettings

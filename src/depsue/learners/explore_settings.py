@@ -1,0 +1,99 @@
+"""How certified exploration runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from depsue.certificates import FRACTIONS, Promise, checked_promises
+from depsue.errors import is_real, is_whole, require, require_level, require_settings, short
+from depsue.rewards import RewardSettings
+
+
+@dataclass(frozen=True)
+class ExploreSettings:
+    """How certified exploration runs."""
+
+    promises: tuple[Promise, ...] = (Promise(),)
+    """What must hold; the first is what value means."""
+    delta: float = 0.05
+    """How often the procedure may err."""
+    per: Literal["deployment", "campaign"] = "deployment"
+    """What delta is for: each deployment, or all of them together (delta / K each)."""
+    safety: Literal["each", "cumulative"] = "each"
+    """Every deployment above the floor, or their sum so far (Eq. 9): then margin is spent."""
+    objective: str | float = "most novelty"
+    """"most novelty", "most value", or a weight: value / V(pi0) + weight x novelty."""
+    deployments: int = 1
+    """K."""
+    max_novelty: float = 0.5
+    """No policy shows novel actions more often than this."""
+    fractions: tuple[float, float, float] = FRACTIONS
+    """Shares of learn, select and certify."""
+    rewards: RewardSettings = field(default_factory=RewardSettings)
+    """How q-hat is fitted."""
+    novel: Literal["by model", "optimistic", "uniform"] = "by model"
+    """How novel actions are chosen: by q-hat, by q-hat plus its uncertainty, or evenly."""
+    even: float = 0.1
+    """Share of the novel exposure that is spread evenly."""
+    least: float = 0.0
+    """Each novel action gets at least this share of the novel exposure."""
+    most: float = 1.0
+    """Each novel action gets at most this share of the novel exposure."""
+    no_drift: bool = False
+    """Declare that pi0's value does not change over the campaign: later rounds then hold the bound
+    against a ceiling on V(pi0) from the first logs, instead of pairing every row with pi0."""
+    keep: float = 0.1
+    """Share of pi0 in the old part of every policy of a campaign of several rounds without
+    `no_drift`: pairing needs it."""
+
+    def __post_init__(self) -> None:
+        checked_promises(self.promises)
+        require_level(self.delta)
+        require(
+            self.objective in ("most novelty", "most value")
+            or (is_real(self.objective) and 0 <= float(self.objective) < np.inf),
+            "objective must be 'most novelty', 'most value', or a weight >= 0 of novelty",
+            found=short(self.objective),
+        )
+        for name, allowed in (
+            ("per", ("deployment", "campaign")),
+            ("safety", ("each", "cumulative")),
+            ("novel", ("by model", "optimistic", "uniform")),
+        ):
+            value = getattr(self, name)
+            require(value in allowed, f"{name} must be one of {allowed}", found=short(value))
+        require(
+            is_whole(self.deployments) and self.deployments >= 1,
+            "deployments (K) must be a whole number, at least 1",
+            found=short(self.deployments),
+        )
+        for name in ("max_novelty", "most"):
+            value = getattr(self, name)
+            ok = is_real(value) and 0 < value <= 1
+            require(ok, f"{name} must lie in (0, 1]", found=short(value))
+        for name in ("least", "even", "keep"):
+            value = getattr(self, name)
+            ok = is_real(value) and 0 <= value < 1
+            require(ok, f"{name} must lie in [0, 1)", found=short(value))
+        require_settings(self.rewards, RewardSettings)
+
+    @property
+    def level(self) -> float:
+        """delta of one deployment."""
+        return self.delta if self.per == "deployment" else self.delta / self.deployments
+
+    @property
+    def kept(self) -> float:
+        """Share of pi0 in the old part of every policy."""
+        return self.keep if self.deployments > 1 and not self.no_drift else 0.0
+
+    @property
+    def certain(self) -> float:
+        """The novelty that needs no certificate: (1 - rho) beside pi0; 0 for absolute floors."""
+        ratios = [promise.floor.ratio for promise in self.promises]
+        if any(ratio is None for ratio in ratios):
+            return 0.0
+        return min(max(1 - max(r for r in ratios if r is not None), 0.0), self.max_novelty)
