@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from depsue._version import __version__
+from depsue.cli.plan import plan
 from depsue.cli.reproduce import reproduce
 from depsue.errors import DepsueError
 
@@ -92,4 +93,5 @@ def demo(
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")
 
 
+app.command()(plan)
 app.command()(reproduce)

@@ -1,0 +1,151 @@
+"""Tables in files: Parquet, CSV and TSV, read lazily and bounded; columns that can be features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depsue.data.frames import feature_matrix
+from depsue.errors import DataError, FileError, require, short
+
+if TYPE_CHECKING:
+    import polars as pl
+
+KINDS = (".parquet", ".pq", ".csv", ".tsv")
+MOST_NUMBERS = 500_000_000
+"""Rows times columns that are read, at most: 4 GB."""
+MOST_VALUES = 64
+"""A text column with more distinct values than this is no feature."""
+MOST_FEATURES = 1000
+
+
+def scanned(path: str | Path) -> pl.LazyFrame:
+    """A lazy frame over one file; nothing of it is read yet."""
+    import polars as pl
+
+    file = Path(path)
+    cure = "give the path of one Parquet, CSV or TSV file"
+    require(file.exists(), "the file must exist", found=file, cure=cure, error=FileError)
+    require(file.is_file(), "the path must be a file", found=file, cure=cure, error=FileError)
+    kind = file.suffix.lower()
+    rule = f"the file must be one of {', '.join(KINDS)}"
+    require(kind in KINDS, rule, found=file.name, cure="convert it to Parquet", error=FileError)
+    require(file.stat().st_size > 0, "the file must not be empty", found=file, error=FileError)
+    if kind in (".parquet", ".pq"):
+        return pl.scan_parquet(file, glob=False)
+    separator = "\t" if kind == ".tsv" else ","
+    return pl.scan_csv(file, glob=False, separator=separator, infer_schema_length=10_000)
+
+
+def names_in(frame: pl.LazyFrame, path: str | Path) -> list[str]:
+    """The names of the columns."""
+    return list(tried(lambda: frame.collect_schema(), path))
+
+
+def collected(
+    frame: pl.LazyFrame, names: Sequence[str], path: str | Path, most: int
+) -> pl.DataFrame:
+    """The named columns in memory, if they are not too many."""
+    import polars as pl
+
+    rows = int(tried(lambda: frame.select(pl.len()).collect().item(), path))
+    require(rows > 0, "the file must have rows", found=f"none in {path}", error=FileError)
+    require(
+        rows <= most and rows * len(names) <= MOST_NUMBERS,
+        f"a file may have {most:,} rows and {MOST_NUMBERS:,} numbers at most",
+        found=f"{rows:,} rows of {len(names)} columns in {path}",
+        cure="take a sample of the units, or fewer columns",
+        error=FileError,
+    )
+    found: pl.DataFrame = tried(lambda: frame.select(list(names)).collect(), path)
+    return found
+
+
+def tried(call: Any, path: str | Path) -> Any:
+    """What the call returns; what polars cannot read is a FileError."""
+    import polars as pl
+
+    try:
+        return call()
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as problem:
+        raise FileError(
+            "the file must be readable as what its name says",
+            found=f"{path}: {short(str(problem).strip(), 160)}",
+            cure="check how it was written; for CSV: one header, the same columns in every row",
+        ) from problem
+
+
+def require_columns(wanted: Sequence[str], names: list[str], path: str | Path, how: str) -> None:
+    """Refuse names that the file does not have."""
+    for name in wanted:
+        if name not in names:
+            raise DataError(
+                "the column must be in the file",
+                column=name,
+                found=f"{Path(path).name} has {listed_names(names)}",
+                cure=f"name the right one with {how}",
+            )
+
+
+def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
+    """(n, d) numbers, lists of numbers, and text as one column per value."""
+    blocks = []
+    for name in names:
+        column = table[name]
+        if is_text(column):
+            values = column.drop_nulls().unique().sort().to_list()
+            if len(values) > MOST_VALUES:
+                raise DataError(
+                    f"a text column can be a feature with at most {MOST_VALUES} values",
+                    column=name,
+                    found=f"{len(values):,} distinct values",
+                    cure="leave it out, or group its values",
+                )
+            text = np.array(column.fill_null("").to_list(), dtype=object)
+            blocks.append(np.stack([text == v for v in values] or [text == ""], 1))
+        else:
+            blocks.append(feature_matrix({name: column}))
+    width = sum(block.shape[1] for block in blocks)
+    require(
+        width <= MOST_FEATURES and width * len(table) <= MOST_NUMBERS,
+        f"there may be {MOST_FEATURES} features and {MOST_NUMBERS:,} numbers at most",
+        found=f"{width} features of {len(table):,} rows",
+        cure="name the columns that matter",
+    )
+    return np.concatenate([np.asarray(block, dtype=np.float32) for block in blocks], axis=1)
+
+
+def is_numeric(column: Any) -> bool:
+    """Whether a column holds numbers, flags, or lists of numbers."""
+    import polars as pl
+
+    kind = column.dtype
+    inner = getattr(kind, "inner", None)
+    return bool(kind.is_numeric() or kind == pl.Boolean or (inner and inner.is_numeric()))
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column holds text."""
+    import polars as pl
+
+    return bool(column.dtype in (pl.String, pl.Categorical, pl.Enum))
+
+
+def has_few_values(column: Any) -> bool:
+    """Whether a text column says something of groups of items, not of each."""
+    distinct = int(column.n_unique())
+    return distinct <= MOST_VALUES and 2 * distinct <= len(column)
+
+
+def unnamed(name: str) -> bool:
+    """The row number that some libraries write as a first column."""
+    return name == "" or name.startswith("Unnamed: ")
+
+
+def listed_names(names: Sequence[str], most: int = 8) -> str:
+    """Names with commas, not too many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + more

@@ -1,0 +1,154 @@
+"""`depsue plan` as a user runs it: files in, a table, a plot and a page out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+import depsue
+from depsue.cli.main import app
+from depsue.errors import DepsueError
+
+
+class Files(NamedTuple):
+    """Logs and items on disk, and pi0's folder."""
+
+    logs: Path
+    items: Path
+    pi0: Path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("files")
+    settings = depsue.SyntheticSettings(users=60, supported=16, novel=4, d=3, spread=1.5)
+    world = depsue.synthetic_world(settings, seed=2)
+    logs = world.deploy(world.logging_policy, 8000, round=0)
+    contexts = logs.contexts[logs.context]
+    items, features = world.catalogue, np.asarray(world.catalogue.features)
+    pl.DataFrame(
+        {
+            "action": items.ids[logs.action],
+            "reward": logs.reward,
+            "propensity": logs.propensity,
+            **{f"x{k}": contexts[:, k] for k in range(3)},
+        }
+    ).write_parquet(folder / "logs.parquet")
+    pl.DataFrame(
+        {"id": items.ids, "novel": items.novel, **{f"e{k}": features[:, k] for k in range(3)}}
+    ).write_csv(folder / "items.csv")
+    depsue.save(world.logging_policy, folder / "pi0")
+    return Files(folder / "logs.parquet", folder / "items.csv", folder / "pi0")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["plan", *(str(one) for one in arguments)])
+
+
+def planned(files: Files, out: Path, *options: object) -> str:
+    found = run(files.logs, files.items, "--out", out, "--quiet", *options)
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_a_plan_with_pi0(files: Files, tmp_path: Path) -> None:
+    output = planned(files, tmp_path / "p", "--logging-policy", files.pi0, "--rows-for", 0.2)
+    for words in ("Likely to be certified", "Pick: novelty", "10x", "Assumed", "20.0%: about"):
+        assert words in output
+    found = json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]
+    assert f"{found['pick']['novelty']:.1%}" in output
+    assert found["enough"] and found["pick"]["novelty"] > found["certain"] == 0.05
+    page = (tmp_path / "p" / "plan.html").read_text()
+    assert page.count("<svg") == 1 and "<script" not in page and found["why"] in page
+    assert (tmp_path / "p" / "frontier.png").stat().st_size > 5000
+    assert (tmp_path / "p" / "frontier.svg").read_text().startswith("<svg")
+    assert "frontier.png" in output
+
+
+def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Path) -> None:
+    frame = pl.read_parquet(files.logs)
+    catalogue = depsue.ActionCatalogue.from_frame(pl.read_csv(files.items))
+    logs = depsue.LoggedData.from_frame(
+        frame.with_row_index("row"), catalogue, r_max=1.0, context=["x0"], columns=["row"]
+    )
+    rows = depsue.three_folds(logs, "exploration").certify.columns["row"].astype(int)
+    reward = frame["reward"].to_numpy().copy()
+    reward[rows] = 1 - reward[rows]
+    frame.with_columns(pl.Series("reward", reward)).write_parquet(tmp_path / "spoiled.parquet")
+    spoiled = files._replace(logs=tmp_path / "spoiled.parquet")
+    out = tmp_path / "same"
+    kept = []
+    for one in (files, spoiled):
+        text = planned(one, out)
+        kept.append((text, *(path.read_bytes() for path in sorted(out.iterdir()))))
+    assert kept[0] == kept[1]
+
+
+def test_items_without_features_and_without_the_column_novel(files: Files, tmp_path: Path) -> None:
+    pl.read_csv(files.items).select("id").write_csv(tmp_path / "bare.csv")
+    output = planned(files._replace(items=tmp_path / "bare.csv"), tmp_path / "p")
+    assert "4 items never occur in the logs: they are taken as novel" in output
+    assert "nothing is known of the new ones" in output
+    assert "pi0 cannot be called" in output
+
+
+def test_rows_that_a_wish_needs_before_there_are_logs() -> None:
+    output = run("--rows-for", 0.1, "--reward-rate", 0.05).output
+    assert "For a novelty of 10.0%, about" in output
+    assert "spread 0.15" in output and "1.35 times as much" in output
+    assert "no rows are needed" in run("--rows-for", 0.05, "--reward-rate", 0.05).output
+    assert (
+        "no number of rows"
+        in run("--rows-for", 0.5, "--reward-rate", 0.05, "--spread", 0.05).output
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--floor", "1.2"], "floor must lie in"),
+        (["--delta", "0"], "delta must lie in"),
+        (["--objective", "fame"], "objective must be"),
+        (["--rows-for", "0.9"], "wished novelty must lie in"),
+        (["--reward", "clicks"], "'clicks'"),
+        (["--context", "zip"], "'zip'"),
+        (["--unit", "who"], "'who'"),
+        (["--id", "sku"], "'sku'"),
+        (["--novel", "3"], "not from both"),
+        (["--r-max", "0.5"], "reward"),
+        (["--campaign", " "], "campaign needs a name"),
+        (["--reward-rate", "0.1"], "planning without logs"),
+        (["--logging-policy", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_options_are_errors_with_a_rule(
+    files: Files, tmp_path: Path, options: list[str], words: str
+) -> None:
+    found = run(files.logs, files.items, "--out", tmp_path / "p", "--quiet", *options)
+    assert isinstance(found.exception, DepsueError), found.output
+    assert words in str(found.exception)
+
+
+def test_a_policy_that_did_not_log_the_rows_is_refused(files: Files, tmp_path: Path) -> None:
+    novel = pl.read_csv(files.items)["novel"].to_numpy()
+    depsue.save(depsue.Uniform(~novel), tmp_path / "other")
+    found = run(files.logs, files.items, "--out", tmp_path, "--logging-policy", tmp_path / "other")
+    assert "propensities must be" in str(found.exception)
+
+
+def test_no_traceback_on_the_terminal(tmp_path: Path) -> None:
+    for arguments in ([], [str(tmp_path), "gone.csv"]):
+        command = [sys.executable, "-m", "depsue", "plan", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("depsue: ") and "Traceback" not in done.stderr
+
+
+def test_help_lists_the_command() -> None:
+    assert " plan " in CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).output
