@@ -25,6 +25,9 @@ from depsue.errors import require
 from depsue.estimators.weights import importance_weights
 from depsue.protocols import Policy
 
+ROUNDING = 1e-9
+"""By so much, in units of r_max, may a term fall below its limit through rounding."""
+
 
 @dataclass(frozen=True, eq=False)
 class Served:
@@ -89,7 +92,7 @@ def earned(
                 cure="keep a share of pi0 in every policy that is deployed, and declare 1 / share",
             )
             terms = terms * (1 - rho * paired)
-            lower = min(lower, -max(rho * largest - 1, 0.0) * rows.r_max)
+            lower = min(lower, -(max(rho * largest - 1, 0.0) + ROUNDING) * rows.r_max)
         values.append(terms)
         shares.append(one.decisions / len(terms))
     # rounds may have been served longer than they were logged: each row stands for so many

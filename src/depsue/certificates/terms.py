@@ -88,7 +88,8 @@ def safety_terms(
         cure="keep a share of pi0 in every policy that is deployed (keep), and declare 1 / share",
     )
     values = (clipped - rho * paired) * rows.reward
-    return ConservativeTerms(values, -rho * largest * rows.r_max, unit=rows.unit, proof=PAIRED)
+    lower = -rho * largest * (1 + 1e-9) * rows.r_max  # pi0 / p is held to it but for rounding
+    return ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
 
 
 def bound_for(name: str, *, clip: float, r_max: float) -> Bound:

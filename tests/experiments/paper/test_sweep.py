@@ -12,7 +12,7 @@ import pytest
 
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.experiments.paper.cells import GATHERED, Cell, CellStore, Result, cells_of
-from depsue.experiments.paper.recipe import Recipe
+from depsue.experiments.paper.recipe import Recipe, deployments_of
 from depsue.experiments.paper.run_cell import run_cell
 from depsue.experiments.paper.sweep import Progress, in_processes, sweep
 
@@ -64,12 +64,11 @@ def test_all_cells_are_run_and_kept(
     whole: Results, kept: CellStore, small_recipe: Recipe, movielens_folder: Path
 ) -> None:
     assert list(whole) == cells_of(small_recipe, [0])
-    assert len(whole) == 14
+    assert len(whole) == 24
     for cell, result in whole.items():
         assert Cell.of(result) == cell
         assert result["config"] == small_recipe.hash_of(cell.method)
-        deployments = int(cell.method[-1]) if cell.method.startswith("depsue") else 1
-        assert len(result["deployments"]) == deployments
+        assert len(result["deployments"]) == deployments_of(cell.method)
     engine = Here()
     assert sweep(small_recipe, [0], kept, engine, data=movielens_folder) == whole
     assert engine.ran == []
@@ -283,8 +282,8 @@ def test_progress_counts_cells_and_tells_the_time_left(
         data=movielens_folder,
         on_result=lambda p, result: told.append((p.cells, p.done, p.seconds_left)),
     )
-    # of 14 cells 8 were there; one second for each of six cells of equal weight
-    assert [(cells, done) for cells, done, _ in told] == [(14, done) for done in range(9, 15)]
+    # of 24 cells 18 were there; one second for each of six cells of equal weight
+    assert [(cells, done) for cells, done, _ in told] == [(24, done) for done in range(19, 25)]
     assert [left for *_, left in told] == pytest.approx([5, 4, 3, 2, 1, 0])
     assert Progress(cells=14, done=8, weight=10.0, weight_done=5.0).seconds_left is None
 

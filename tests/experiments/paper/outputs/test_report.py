@@ -33,7 +33,7 @@ def test_every_table_and_figure_has_its_files(folder: Path) -> None:
         with (folder / f"{table.name}.csv").open(encoding="utf-8", newline="") as file:
             assert tuple(next(csv.reader(file))) == table.headings
     pictures = all_figures(runs)
-    assert len(pictures) == 6
+    assert len(pictures) == 7
     for picture in pictures:
         assert (folder / f"{picture.name}.svg").read_text("utf-8").startswith("<svg")
         png = (folder / f"{picture.name}.png").read_bytes()
@@ -43,7 +43,7 @@ def test_every_table_and_figure_has_its_files(folder: Path) -> None:
 
 def test_the_page_needs_nothing_else_and_its_links_arrive(folder: Path) -> None:
     page = (folder / "index.html").read_text("utf-8")
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 7
     assert "<script" not in page and "<link" not in page
     links = re.findall(r'<a href="#([^"]+)"', page)
     assert len(links) >= 15
