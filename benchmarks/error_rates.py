@@ -15,18 +15,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from depsue.experiments.error_rates import (
-    BASE,
-    DELTA,
-    FEWER,
-    GROUPS,
-    LARGE,
-    MANY,
-    MISS,
-    ROWS,
-    Rate,
-    error_rates,
-)
+from depsue.experiments.error_rates import GROUPS, Rate, error_rates
+from depsue.experiments.error_rates.paper_kinds import LARGE, MANY
+from depsue.experiments.error_rates.rate import DELTA
+from depsue.experiments.error_rates.small_world import MISS
+from depsue.experiments.error_rates.strict_kinds import BASE, FEWER, ROWS
 from depsue.experiments.pages import writable_folder
 from depsue.progress import bars
 

@@ -11,7 +11,8 @@ import pytest
 from depsue.bounds import Betting, Smoothing
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.protocols import Bound, BoundValue
-from depsue.testing.bounds import NEAR, binomial_tail
+from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import NEAR
 
 LOOKS = (50, 100, 200, 400, 800, 1_600)
 RUNS = 300

@@ -10,6 +10,7 @@ import pytest
 from depsue.bounds import Betting, Hcope, Smoothing
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.protocols import Bound, BoundValue
+from depsue.testing.binomial import binomial_tail
 from depsue.testing.bounds import (
     ALMOST_SURE,
     MANY_ROWS,
@@ -18,7 +19,6 @@ from depsue.testing.bounds import (
     RARE_LOSSES,
     BoundConformance,
     Hard,
-    binomial_tail,
 )
 
 

@@ -16,7 +16,8 @@ from depsue.bounds.normal import HANDOVERS, Spread, bernstein, distance, smoothe
 from depsue.bounds.rewarded import tuning_rows
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError
-from depsue.testing.bounds import RARE_WEIGHTS, binomial_tail
+from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import RARE_WEIGHTS
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 PAIRS = [(0.4690, 0.0), (0.3322, 0.429), (0.3031, 0.646)]

@@ -14,7 +14,7 @@ from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.policies import OwnPolicy, ScoreTable
-from depsue.testing.bounds import binomial_tail
+from depsue.testing.binomial import binomial_tail
 
 RUNS = 250
 

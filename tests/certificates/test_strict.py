@@ -28,7 +28,7 @@ from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
-from depsue.testing.bounds import binomial_tail
+from depsue.testing.binomial import binomial_tail
 
 RUNS, DELTA = 1000, 0.2
 """At this level 1,000 small samples tell a right rate from a wrong one."""

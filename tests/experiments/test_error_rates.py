@@ -12,36 +12,41 @@ from depsue.bounds import Hcope
 from depsue.certificates import Floor, Reads, certify
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
-from depsue.experiments import error_rates as module
 from depsue.experiments.error_rates import (
-    BASE,
-    DELTA,
-    MISS,
-    RHO,
+    GROUPS,
     TRIALS,
-    Counts,
     Rate,
+    error_rates,
+    paper_kinds,
+    strict_kinds,
+)
+from depsue.experiments.error_rates.paper_kinds import (
+    Counts,
     algorithm_1,
-    alone,
-    at_least,
-    candidates,
+    best_of_many,
     counted,
     eq4,
-    error_rates,
+    weights_of,
+)
+from depsue.experiments.error_rates.rate import DELTA
+from depsue.experiments.error_rates.small_world import MISS, RHO, small_world
+from depsue.experiments.error_rates.strict_kinds import (
+    BASE,
+    alone,
+    candidates,
     folds_of,
     one_floor,
     repeated,
     rules_for,
-    small_world,
-    weights_of,
 )
+from depsue.testing.binomial import binomial_tail
 
 
 @pytest.mark.parametrize("k, n, p", [(3, 10, 0.2), (0, 5, 0.3), (140, 2000, 0.05), (2000, 2000, 1)])
 def test_binomial_tail(k: int, n: int, p: float) -> None:
     from scipy.stats import binom
 
-    assert at_least(k, n, p) == pytest.approx(binom.sf(k - 1, n, p), rel=1e-9)
+    assert binomial_tail(k, n, p) == pytest.approx(binom.sf(k - 1, n, p), rel=1e-9)
 
 
 @pytest.mark.parametrize("errors", [0, 7, 100, 2000])
@@ -81,7 +86,7 @@ def test_units_differ_in_size_yet_their_mean_is_the_value() -> None:
 
 
 def test_main_strict_kinds_keep_delta(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ROWS", 6000)
+    monkeypatch.setattr(strict_kinds, "ROWS", 6000)
     rates = repeated("main", one_floor(BASE, ["normal"], ["normal"]), 2000, 1)
     assert {rate.kind for rate in rates} == {f"paired floor, {BASE}", f"absolute floor, {BASE}"}
     for rate in rates:
@@ -91,8 +96,8 @@ def test_main_strict_kinds_keep_delta(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_looser_bound_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DELTA", 0.4)
-    monkeypatch.setattr(module, "ROWS", 6000)
+    monkeypatch.setattr(strict_kinds, "DELTA", 0.4)
+    monkeypatch.setattr(strict_kinds, "ROWS", 6000)
     [rate] = repeated("looser", one_floor(BASE, ["normal"], []), 100, 0)
     assert Rate("strict", "", "", rate.errors, 100, DELTA).p_value < 0.01
 
@@ -158,8 +163,8 @@ def test_algorithm_1_reaches_its_constraint_and_errs_without_a_bound() -> None:
 
 
 def test_best_of_many_errs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MANY", (1, 100))
-    found = module.best_of_many(1.0, 400, 0)
+    monkeypatch.setattr(paper_kinds, "MANY", (1, 100))
+    found = best_of_many(1.0, 400, 0)
     rates = {f"{bound}, {kind}": float(x.mean()) for (_, kind, bound), x in found.items()}
     name = "central limit, best of {} by S2, spread 1, C known"
     assert rates[name.format(1)] < 0.1 < 0.2 < rates[name.format(100)]
@@ -175,12 +180,13 @@ def test_all_kinds_in_a_small_dose(monkeypatch: pytest.MonkeyPatch) -> None:
         "FEWER": 800,
         "LARGE": 4000,
     }.items():
-        monkeypatch.setattr(module, name, value)
+        home = strict_kinds if hasattr(strict_kinds, name) else paper_kinds
+        monkeypatch.setattr(home, name, value)
     told: list[str] = []
     rates = error_rates(2, seed=3, watch=lambda task, done, total, words: told.append(words))
     assert told == [*TRIALS, "the paper's"]
     groups = [rate.group for rate in rates]
-    assert groups == sorted(groups, key=module.GROUPS.index)
+    assert groups == sorted(groups, key=GROUPS.index)
     assert len({(rate.kind, rate.bound) for rate in rates}) == len(rates)
     assert all(rate.n == 2 and 0 <= rate.errors <= 2 for rate in rates)
 

@@ -27,6 +27,7 @@ from depsue.data.checks import FloatArray
 from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
 from depsue.errors import ConfigError, DepsueError, NotConservative
 from depsue.protocols import Bound, BoundValue
+from depsue.testing.binomial import binomial_tail
 
 LEVELS = (0.05, 0.001)
 
@@ -263,21 +264,6 @@ class BoundConformance:
                 f"the bound exceeded the value in {count} of {runs} draws at level {delta}: "
                 f"a valid bound does so with probability {chance:.2g}"
             )
-
-
-def binomial_tail(count: int, runs: int, delta: float) -> float:
-    """P(X >= count) for X binomial(runs, delta): how surprising so many misses are."""
-    below = sum(
-        math.exp(
-            math.lgamma(runs + 1)
-            - math.lgamma(k + 1)
-            - math.lgamma(runs - k + 1)
-            + k * math.log(delta)
-            + (runs - k) * math.log1p(-delta)
-        )
-        for k in range(count)
-    )
-    return max(0.0, 1.0 - below)
 
 
 def _weighted(weights: FloatArray, rewards: FloatArray, r_max: float = 1.0) -> WeightedTerms:

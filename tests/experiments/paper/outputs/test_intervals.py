@@ -8,9 +8,9 @@ from depsue.experiments.paper.outputs.intervals import (
     deviation,
     half_width,
     mean,
-    rate_interval,
     t_quantile,
 )
+from depsue.testing.binomial import rate_interval
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 4, 9, 10, 11, 15, 29, 100, 1000])

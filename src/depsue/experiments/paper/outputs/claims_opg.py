@@ -13,9 +13,9 @@ from depsue.experiments.paper.outputs.claim import (
     counted,
     listed,
 )
-from depsue.experiments.paper.outputs.intervals import rate_interval
 from depsue.experiments.paper.outputs.reading import NAIVE, OPG, value
 from depsue.experiments.paper.outputs.reasons_models import cql_shuns_novel, naive_near_uniform
+from depsue.testing.binomial import rate_interval
 
 WITHIN = 0.02
 """How near V(pi0) / V(pi*) must be to the paper's."""

@@ -22,12 +22,12 @@ from depsue.experiments.paper.outputs.drawing import (
     plain,
     with_intervals,
 )
-from depsue.experiments.paper.outputs.intervals import rate_interval
 from depsue.experiments.paper.outputs.method_names import COLOURS, MARKERS, NAMES
 from depsue.experiments.paper.outputs.published import Published
 from depsue.experiments.paper.outputs.reading import DEPSUE, OPG, Runs, novelties, relative_values
 from depsue.experiments.paper.outputs.reading import novelty as novelty_of
 from depsue.experiments.paper.outputs.reading import value as value_of
+from depsue.testing.binomial import rate_interval
 
 VALUE = "value V(pi) / V(pi0)"
 NOVELTY = "novelty N(pi)"

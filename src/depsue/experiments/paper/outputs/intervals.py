@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from depsue.data.checks import FloatArray
 
@@ -43,30 +42,3 @@ def half_width(values: FloatArray) -> float | None:
     if len(values) < 2:
         return None
     return t_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-
-
-def rate_interval(count: int, n: int) -> tuple[float, float]:
-    """The exact 95% interval (Clopper and Pearson) of a rate of which `count` of n were seen."""
-    low = 0.0 if count == 0 else _root(lambda p: _at_least(count, n, p) - 0.025)
-    high = 1.0 if count == n else _root(lambda p: 0.025 - _at_most(count, n, p))
-    return low, high
-
-
-def _at_least(count: int, n: int, p: float) -> float:
-    return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(count, n + 1))
-
-
-def _at_most(count: int, n: int, p: float) -> float:
-    return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(count + 1))
-
-
-def _root(rising: Callable[[float], float]) -> float:
-    """Where a rising function of p in [0, 1] is zero, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if rising(middle) < 0:
-            low = middle
-        else:
-            high = middle
-    return low

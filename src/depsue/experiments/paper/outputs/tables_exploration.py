@@ -18,7 +18,7 @@ from depsue.experiments.paper.outputs.reading import (
 )
 from depsue.experiments.paper.outputs.table import NONE, Table, number
 from depsue.experiments.paper.outputs.tables_outcome import level_headings
-from depsue.testing.bounds import binomial_tail
+from depsue.testing.binomial import binomial_tail
 
 Figures = Sequence[float | None]
 

@@ -1,0 +1,140 @@
+"""Small worlds with worthless novel actions, and policies in them that just miss the floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from depsue import rng
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.checks import FloatArray, IntArray, read_only
+from depsue.data.logs import LoggedData
+from depsue.errors import require
+from depsue.policies import OwnPolicy, ScoreTable
+
+RHO, MISS = 0.95, 0.001
+"""The floor as a share of V(pi0), and by how much candidates miss it."""
+
+
+@dataclass(frozen=True, eq=False)
+class SmallWorld:
+    """A few contexts and actions, of which the last two are novel and worthless.
+
+    Args:
+        pi0: (u, A) the logging policy.
+        q: (u, A) chances of reward 1.
+        strength: how far candidates tilt pi0 towards q.
+        clip: the largest weight that counts; above those of the candidates.
+    """
+
+    pi0: FloatArray
+    q: FloatArray
+    strength: float
+    clip: float
+
+    @cached_property
+    def catalogue(self) -> ActionCatalogue:
+        """The actions."""
+        return ActionCatalogue(np.arange(self.q.shape[1]), self.pi0[0] == 0)
+
+    @cached_property
+    def contexts(self) -> FloatArray:
+        """(u, 1) all equally likely."""
+        return np.arange(len(self.q), dtype=np.float32)[:, None]
+
+    def value(self, pi: FloatArray) -> FloatArray:
+        """V of (..., u, A) distributions."""
+        return np.asarray((pi * self.q).sum(axis=-1).mean(axis=-1))
+
+    @cached_property
+    def floor(self) -> float:
+        """C = rho V(pi0)."""
+        return RHO * float(self.value(self.pi0))
+
+    def tilt(self, draw: np.random.Generator, strength: float | None = None) -> FloatArray:
+        """(u, A) a supported policy: pi0 exp(strength q + noise), q standardised."""
+        size = self.strength if strength is None else strength
+        known = self.q[self.pi0 > 0]
+        score = size * (self.q - known.mean()) / max(known.std(), 1e-9)
+        bent = self.pi0 * np.exp(score + draw.normal(scale=0.5, size=self.q.shape))
+        return np.asarray(bent / bent.sum(axis=1, keepdims=True))
+
+    def share_for(self, pi: FloatArray, target: float) -> float:
+        """The share of novel actions at which a supported policy has that value."""
+        share = 1 - target / float(self.value(pi))
+        require(0 <= share < 1, "the supported policy must be worth more", found=f"{share:g}")
+        return share
+
+    def mixed(self, pi: FloatArray, target: float) -> FloatArray:
+        """(u, A) the policy with novel actions at the share that gives it that value."""
+        share, novel = self.share_for(pi, target), self.catalogue.novel
+        return np.asarray((1 - share) * pi + share * novel / novel.sum())
+
+    def policy(self, pi: FloatArray) -> OwnPolicy:
+        """The policy with these (u, A) distributions."""
+        return OwnPolicy(ScoreTable(self.contexts, pi), pi.shape[1])
+
+    def logs(self, pi: FloatArray, n: int, draw: np.random.Generator, round: int = 0) -> LoggedData:
+        """n rows that `pi` logged, with a second reward and a segment."""
+        return self._rows(pi, draw.integers(len(pi), size=n), draw, round=round)
+
+    def unit_logs(self, units: int, draw: np.random.Generator) -> LoggedData:
+        """Rows of pi0 by units: 1 to 8 rows each, more in some contexts, lucky or unlucky."""
+        own = draw.integers(len(self.pi0), size=units)
+        size = 1 + draw.integers(1 + 7 * (own + 1) // len(self.pi0))
+        unit = np.repeat(np.arange(units), size)
+        luck = draw.choice([0.5, 1.5], units)[unit]
+        return self._rows(self.pi0, own[unit], draw, luck=luck, unit=unit)
+
+    def _rows(
+        self,
+        pi: FloatArray,
+        context: IntArray,
+        draw: np.random.Generator,
+        *,
+        luck: FloatArray | float = 1.0,
+        unit: IntArray | None = None,
+        round: int = 0,
+    ) -> LoggedData:
+        n, below = len(context), np.cumsum(pi, axis=1)[context]
+        action = (draw.random(n)[:, None] * below[:, -1:] >= below).sum(axis=1)
+        chance = self.q[context, action] * luck
+        return LoggedData(
+            catalogue=self.catalogue,
+            contexts=self.contexts,
+            context=context.astype(np.int32),
+            action=action.astype(np.int32),
+            reward=(draw.random(n) < chance).astype(np.float64),
+            propensity=pi[context, action],
+            r_max=1.0,
+            unit=unit,
+            units=None if unit is None else np.arange(int(unit.max()) + 1),
+            round=np.full(n, round, dtype=np.int16),
+            columns={
+                "other": (draw.random(n) < 0.4).astype(np.float64),
+                "segment": (context < len(pi) // 2).astype(np.int64),
+            },
+        )
+
+
+def small_world(name: str) -> SmallWorld:
+    """One of `WORLDS`, always the same."""
+    low, high, spread, strength, clip = WORLDS[name]
+    draw = rng.generator(0, "small world", name)
+    q = draw.uniform(low, high, (6, 8))
+    pi0 = np.exp(draw.normal(scale=spread, size=q.shape))
+    q[:, 6:] = pi0[:, 6:] = 0
+    pi0 /= pi0.sum(axis=1, keepdims=True)
+    return SmallWorld(read_only(pi0), read_only(q), strength, clip)
+
+
+WORLDS = {
+    "plain": (0.1, 0.5, 0.7, 0.7, 3.0),
+    "rare rewards": (0.002, 0.02, 0.7, 0.7, 3.0),
+    "novel mass": (0.05, 0.6, 0.7, 2.0, 4.0),
+    "sharp pi0": (0.1, 0.5, 2.0, 1.0, 12.0),
+    "flat": (0.3, 0.3, 0.7, 0.0, 4.0),
+}
+"""Least and largest q, spread of pi0's logits, strength of tilts, clip."""
