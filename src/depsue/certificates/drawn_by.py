@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import numpy as np
 
+from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError
 from depsue.protocols import Policy
 
 TOLERANCE = 1e-3
+"""Propensities are the same if they differ by less than 0.1%."""
+
+
+def unlike(
+    policy: Policy,
+    contexts: FloatArray,
+    action: IntArray,
+    context: IntArray,
+    propensity: FloatArray,
+) -> tuple[IntArray, FloatArray]:
+    """Which of n rows the policy did not draw with their propensity; and (n,) what it says."""
+    own = np.exp(policy.log_prob(contexts, action, context))
+    return np.flatnonzero(~(np.abs(own / propensity - 1) < TOLERANCE)), own
 
 
 def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
     """Refuse propensities that are not the policy's own probabilities, to 0.1%."""
-    log_prob = policy.log_prob(logs.contexts, logs.action, logs.context)
-    wrong = np.flatnonzero(~(np.abs(np.exp(log_prob) / logs.propensity - 1) < TOLERANCE))
+    wrong, own = unlike(policy, logs.contexts, logs.action, logs.context, logs.propensity)
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
             "propensities must be those of the deployed policy, to 0.1%",
             column="propensity",
             row=row,
-            value=f"{logs.propensity[row]:.6g}, while the policy says {np.exp(log_prob[row]):.6g}",
+            value=f"{logs.propensity[row]:.6g}, while the policy says {own[row]:.6g}",
             count=len(wrong),
             cure="log the probability that policy.sample returned with the action",
         )

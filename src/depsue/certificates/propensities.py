@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from depsue.bounds import Smoothing
+from depsue.certificates.drawn_by import TOLERANCE, unlike
 from depsue.certificates.propensity_models import CHOOSE, FIT, Rows, principal, tested
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import mix64, row_keys
@@ -31,9 +32,6 @@ from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import DataError, is_real, require, require_level, short
 from depsue.protocols import BoundValue, Policy
-
-TOLERANCE = 1e-3
-"""Propensities are the same if they differ by less than 0.1%."""
 
 
 @dataclass(frozen=True)
@@ -260,8 +258,7 @@ class _Pool(NamedTuple):
     def unlike(self, policy: Policy, mine: IntArray) -> list[str]:
         """Rows whose propensity is not the policy's."""
         p = self.propensity[mine]
-        own = np.exp(policy.log_prob(self.contexts, self.action[mine], self.context[mine]))
-        wrong = np.flatnonzero(~(np.abs(own / p - 1) < TOLERANCE))
+        wrong, own = unlike(policy, self.contexts, self.action[mine], self.context[mine], p)
         if not len(wrong):
             return []
         return [
