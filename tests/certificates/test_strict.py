@@ -24,6 +24,7 @@ from depsue.certificates import (
     safety_terms,
     three_folds,
 )
+from depsue.certificates.trial import Trial
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
@@ -251,7 +252,7 @@ def test_clipping_only_lowers_and_a_novel_action_earns_nothing() -> None:
     free = safety_terms(Promise(), logs, np.full(300, 3.0), clip=9.0, paired=None, largest=1.0)
     cut = safety_terms(Promise(), logs, np.full(300, 3.0), clip=2.0, paired=None, largest=1.0)
     assert cut.mean() == pytest.approx(free.mean() * 2 / 3)
-    assert Levels((NOVEL,), np.ones((1, 1))).weights(logs).max() == 0.0
+    assert Trial(logs, PAIRED, 0.05).evidence([NOVEL]).weights.max() == 0.0
 
 
 def test_testing_stops_at_the_first_failure() -> None:
@@ -297,7 +298,8 @@ def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:
     levels = Levels((None, NOVEL), np.array([[0.9, 0.1]]))
     logs = rows(np.random.default_rng(17), 100)
     found: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
-    assert found.policy is None and levels.weights(logs)[0].tolist() == [1.0] * 100
+    assert found.policy is None
+    assert Trial(logs, PAIRED, 0.05).evidence(levels.parts).weights[0].tolist() == [1.0] * 100
     with pytest.raises(PolicyError, match=r"cannot be built.*not callable.*your own policy"):
         levels.policy(0)
 

@@ -1,7 +1,9 @@
 """Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
 
 from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.control import Control
 from depsue.certificates.folds import FRACTIONS, Folds, three_folds
+from depsue.certificates.levels import Levels
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.promise import Floor, Promise, checked_promises
@@ -11,13 +13,15 @@ from depsue.certificates.propensities import (
     require_propensities,
 )
 from depsue.certificates.reads import Reads
-from depsue.certificates.strict import Credit, Levels, Rules, certify, policy_hash
+from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.strict import certify, policy_hash
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 
 __all__ = [
     "Ceiling",
     "Certificate",
+    "Control",
     "Credit",
     "FRACTIONS",
     "Floor",

@@ -72,6 +72,10 @@ class Certificate:
         verdicts: one for each promise.
         assumptions: what the verdict rests on, in words.
         version: of depsue.
+        control: coefficients of the control variate, by promise; None without one.
+        control_most: what its predictions were clipped at.
+        model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
+        groups: SHA-256 of the groups of actions, where weights are marginal.
     """
 
     kind: Literal["strict", "paper"]
@@ -93,6 +97,10 @@ class Certificate:
     verdicts: tuple[Verdict, ...]
     assumptions: tuple[str, ...]
     version: str = __version__
+    control: dict[str, float] | None = None
+    control_most: float | None = None
+    model: str | None = None
+    groups: str | None = None
 
     @property
     def passed(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from depsue.bounds import Smoothing
 from depsue.certificates.promise import Promise
-from depsue.certificates.strict import Credit
+from depsue.certificates.rules import Credit
 from depsue.certificates.terms import Ceiling
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms

@@ -7,12 +7,14 @@ min(w, clip) r and their bound must reach C. With a relative floor the terms are
 
 E[w r] is what pi earns where the logging policy could look; rewards elsewhere count as zero and
 clipping only lowers a weight, so E[term] <= V(pi) - rho V(pi0). Near pi0 both parts of a term
-are nearly equal, and its variance is a fraction of that of w r.
+are nearly equal, and its variance is a fraction of that of w r. A control variate (control.py)
+may be taken off both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +30,10 @@ PAIRED = (
     "paired importance weighting: E[(min(w, clip) - rho w0) r] is at most V(pi) - rho V(pi0), for "
     "rewards outside the logging policy's support are >= 0 and pi0 has none there"
 )
+
+
+ROUNDING = 1e-9
+"""By so much of its range may a control variate leave its limits."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,14 @@ def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
     return Ceiling(rows.r_max - found.value, delta, found.n, logs.hash)
 
 
+class Zero(NamedTuple):
+    """(n,) values of mean zero that are taken off the terms, and declared limits of them."""
+
+    values: FloatArray
+    lower: float
+    upper: float
+
+
 def safety_terms(
     promise: Promise,
     rows: LoggedData,
@@ -65,6 +79,7 @@ def safety_terms(
     clip: float,
     paired: FloatArray | None,
     largest: float,
+    zero: Zero | None = None,
 ) -> ConservativeTerms:
     """The terms of one promise.
 
@@ -75,10 +90,12 @@ def safety_terms(
         clip: the largest weight that counts.
         paired: (n,) w0 = pi0 / p, for a relative floor; None where C is a number.
         largest: the declared largest w0.
+        zero: the control variate, if there is one.
     """
     clipped = np.minimum(weights, clip)
     if paired is None or promise.floor.ratio is None:
-        return WeightedTerms.of(clipped, rows.reward, r_max=rows.r_max, unit=rows.unit)
+        plain = WeightedTerms.of(clipped, rows.reward, r_max=rows.r_max, unit=rows.unit)
+        return plain if zero is None else _controlled(plain, zero)
     rho = promise.floor.ratio
     most = float(paired.max())
     require(
@@ -89,11 +106,27 @@ def safety_terms(
     )
     values = (clipped - rho * paired) * rows.reward
     lower = -rho * largest * (1 + 1e-9) * rows.r_max  # pi0 / p is held to it but for rounding
-    return ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
+    terms = ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
+    return terms if zero is None else _controlled(terms, zero)
 
 
-def bound_for(name: str, *, clip: float, r_max: float) -> Bound:
-    """The bound of that name, with the limits that the terms above have."""
-    if name == "normal":
-        return Normal(upper=clip * r_max)
-    return bound_named(name)
+def _controlled(terms: ConservativeTerms, zero: Zero) -> ConservativeTerms:
+    slack = ROUNDING * (zero.upper - zero.lower)
+    return ConservativeTerms(
+        terms.values - zero.values,
+        terms.lower - zero.upper - slack,
+        unit=terms.unit,
+        proof=f"{terms.proof}; less a control variate of mean zero",
+    )
+
+
+def largest_term(clip: float, r_max: float, zero: Zero | None) -> float:
+    """What no term above can exceed."""
+    if zero is None:
+        return clip * r_max
+    return clip * r_max - zero.lower + ROUNDING * (zero.upper - zero.lower)
+
+
+def bound_for(name: str, *, upper: float) -> Bound:
+    """The bound of that name; `upper` is what no term can exceed."""
+    return Normal(upper=upper) if name == "normal" else bound_named(name)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.control import Control
 from depsue.certificates.folds import three_folds
-from depsue.certificates.strict import Credit, Rules, Test, policy_hash
+from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.strict import groups_hash, model_hash, policy_hash
 from depsue.certificates.terms import Ceiling
+from depsue.certificates.trial import Evidence, Trial
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, require, short
-from depsue.estimators.weights import importance_weights
+from depsue.estimators import MIPS
 from depsue.policies import Mixture
-from depsue.protocols import Policy
+from depsue.protocols import Policy, RewardModel
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-7
 """What counts as equal: policies answer in single precision, and machines add in other orders."""
@@ -46,6 +52,9 @@ def verify(
     policy: Policy,
     *,
     logging_policy: Policy | None = None,
+    base: Policy | None = None,
+    model: RewardModel | None = None,
+    groups: Any = None,
 ) -> Verification:
     """Recompute a strict certificate.
 
@@ -54,6 +63,9 @@ def verify(
         logs: all rows of the round that it was certified on.
         policy: the policy that it is about.
         logging_policy: pi0, where the terms are paired and another policy logged the rows.
+        base: the policy that logged the rows, where there is a control variate or groups.
+        model: the reward model of the control variate.
+        groups: (A,) the group of each action, where weights are marginal.
 
     The verdict is recomputed in full. Ceilings on V(pi0) and margins rest on other rounds' rows
     and are taken as the certificate states them.
@@ -80,21 +92,50 @@ def verify(
     folds = three_folds(logs, certificate.campaign, (fractions[0], fractions[1], fractions[2]))
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
-    rules = _rules(certificate)
+    rules = _rules(certificate, base, model, groups)
+    differences += _different_knowledge(certificate, rules)
     if rules.spent(certificate.delta) != certificate.spent:
         differences.append(
             f"delta's parts are {rules.spent(certificate.delta)}, certified {certificate.spent}"
         )
-    test = Test(folds.certify, rules, certificate.delta, logging_policy)
-    for claimed, verdict in zip(
-        certificate.verdicts, test(importance_weights(policy, folds.certify)), strict=True
-    ):
+    trial = Trial(folds.certify, rules, certificate.delta, logging_policy)
+    verdicts = trial(_evidence(trial, certificate, policy))
+    for claimed, verdict in zip(certificate.verdicts, verdicts, strict=True):
         differences += _different(claimed, verdict)
     return Verification(tuple(differences))
 
 
-def _rules(certificate: Certificate) -> Rules:
+def _evidence(trial: Trial, certificate: Certificate, policy: Policy) -> Evidence:
+    """Of the policy; a control variate is that of its parts, mixed."""
+    mixed = sum(share > 0 for share in certificate.shares) > 1
+    if certificate.control is not None and mixed and isinstance(policy, Mixture):
+        return trial.evidence(policy.parts).mixed(policy.weights)
+    return trial.evidence([policy]).mixed(np.ones(1))
+
+
+def _rules(
+    certificate: Certificate, base: Policy | None, model: RewardModel | None, groups: Any
+) -> Rules:
     """The rules that the certificate states."""
+    control, marginal = None, None
+    if certificate.control is not None:
+        if base is None or model is None:
+            raise ConfigError(
+                "a certificate with a control variate rests on a reward model and on the policy "
+                "that logged the rows",
+                found=f"base {short(base)}, model {short(model)}",
+                cure="verify(..., base=..., model=...)",
+            )
+        control = Control(base, model, certificate.control_most or 0.0, certificate.control)
+    if certificate.groups is not None:
+        if base is None or groups is None:
+            raise ConfigError(
+                "a certificate with marginal weights rests on groups and on the policy that "
+                "logged the rows",
+                found=f"base {short(base)}, groups {short(groups)}",
+                cure="verify(..., base=..., groups=...)",
+            )
+        marginal = MIPS(base, groups)
     ceilings, credits = {}, {}
     for verdict in certificate.verdicts:
         name = verdict.promise.name
@@ -111,7 +152,22 @@ def _rules(certificate: Certificate) -> Rules:
         ceilings=ceilings,
         largest=certificate.largest,
         credits=credits,
+        control=control,
+        marginal=marginal,
     )
+
+
+def _different_knowledge(certificate: Certificate, rules: Rules) -> list[str]:
+    """Whether model and groups are those of the certificate."""
+    out = []
+    if rules.control is not None and certificate.model is not None:
+        own = model_hash(rules.control.model)
+        if own != certificate.model:
+            certified = certificate.model[:12]
+            out.append(f"the model has the hash {(own or 'none')[:12]}, certified was {certified}")
+    if rules.marginal is not None and groups_hash(rules.marginal) != certificate.groups:
+        out.append("the groups of actions are not those of the certificate")
+    return out
 
 
 def _different_shares(certificate: Certificate, policy: Policy) -> list[str]:

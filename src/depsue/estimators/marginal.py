@@ -52,9 +52,13 @@ class MIPS:
 
     def terms(self, policy: Policy, logs: LoggedData) -> Terms:
         """(n,) terms w(x_i, e_i) r_i, never below 0."""
+        return Terms(self.weights(policy, logs) * logs.reward, 0.0, unit=logs.unit)
+
+    def weights(self, policy: Policy, logs: LoggedData) -> FloatArray:
+        """(n,) w(x_i, e_i)."""
         self._check(logs)
-        weights = self._group_mass(policy, logs) / self._group_mass(self.pi0, logs)
-        return Terms(weights * logs.reward, 0.0, unit=logs.unit)
+        found: FloatArray = self._group_mass(policy, logs) / self._group_mass(self.pi0, logs)
+        return found
 
     def estimate(self, policy: Policy, logs: LoggedData) -> Estimate:
         """The mean of the terms."""

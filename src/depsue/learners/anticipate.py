@@ -5,6 +5,7 @@ rows that `base` logged, a row of a supported action has the weight (1 - nu) pi_
 of a novel action nu pi_new / base, or no counterpart in the logs where base does not show it. The
 two never meet in one row, so mean and variance of the terms at every nu follow from a few sums,
 which a calibrated reward model gives without the noise of rewards. The select fold calibrates it.
+The variance is the one that is left under a control variate: that of w (r - q).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Sums:
         value: pi q.
         seen: base min(w, clip) q, with w = pi / base where base shows the action and 0 elsewhere:
             the mean of the terms.
-        square: base min(w, clip)^2 q kappa, with E[r^2] = kappa q: their second moment.
-        cross: pi0 min(w, clip) q kappa.
+        square: base min(w, clip)^2 v, with v = Var[r] = q (kappa - q): their variance.
+        cross: pi0 min(w, clip) v.
     """
 
     value: float
@@ -107,7 +108,8 @@ class Anticipation:
         self.q_hat = predicted(model, contexts)
         self.q = _calibrated(self.q_hat, model, select)
         mean = float(select.reward.mean())
-        self.kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
+        kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
+        self.variance = np.maximum(self.q * (kappa - self.q), 0.0)
         self._base, self._at = base, contexts
         self.pi0 = _table(logging_policy, contexts)
         self.base = self.pi0 if base is logging_policy else _table(base, contexts)
@@ -139,13 +141,13 @@ class Anticipation:
         """The sums of a part's (c, A) distributions."""
         with np.errstate(divide="ignore", invalid="ignore"):
             weight = np.where(self.base > 0, pi / self.base, 0.0)
-        counted = np.minimum(weight, self._clip) * self.q
-        first = counted * self.base
+        weight = np.minimum(weight, self._clip)
+        noise = weight * self.variance
         return Sums(
             value=self.average(pi * self.q),
-            seen=self.average(first),
-            square=self.average(np.minimum(weight, self._clip) * first) * self.kappa,
-            cross=self.average(counted * self.pi0) * self.kappa,
+            seen=self.average(weight * self.q * self.base),
+            square=self.average(weight * noise * self.base),
+            cross=self.average(noise * self.pi0),
         )
 
     def old_parts(self, keep: float) -> list[tuple[Policy, Sums]]:
@@ -214,7 +216,7 @@ def margins(
         zero = known.sums(known.pi0)
         mean = mean - rho * zero.seen
         square = square - 2 * rho * ((1 - nu) * a.cross + nu * b.cross) + rho**2 * zero.square
-    error = np.sqrt(np.maximum(square - mean**2, 0.0) / n)
+    error = np.sqrt(np.maximum(square, 0.0) / n)
     return np.asarray(mean - deviations * error - need)
 
 

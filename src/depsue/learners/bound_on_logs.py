@@ -1,8 +1,8 @@
 """The bound of a changing policy on fixed logs, fast enough for every training step.
 
 A row with reward 0 has the term 0 whatever its weight, and rows share contexts. So one pass over
-the distinct contexts gives the normalising constants of the softmax, and only the logits of
-rewarded rows are looked up. What a step needs is allocated once.
+the distinct contexts of rewarded rows gives the normalising constants of the softmax, and only the
+logits of those rows are looked up. What a step needs is allocated once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from depsue.protocols import Bound, BoundValue
 
 LOGITS_AT_ONCE = 1 << 19
 """Logits that are held at once: few enough to stay near the processor."""
+FEWEST_AT_ONCE = 208
+"""Contexts at once, at least, however many actions: fewer would waste the product with weights."""
 LARGEST_EXPONENT = 60.0
 """Beyond it exp loses precision in float32, and logits are shifted by the largest first."""
 
@@ -89,19 +91,19 @@ class _RewardedWeights:
     """pi(a_i|x_i) / p_i of the given rows, which are in the order of their contexts."""
 
     def __init__(self, logs: LoggedData, rows: IntArray) -> None:
-        self._contexts, self._a = logs.contexts, len(logs.catalogue)
-        context = logs.context[rows].astype(np.int64)
+        used, context = np.unique(logs.context[rows], return_inverse=True)
+        self._contexts, self._a = logs.contexts[used], len(logs.catalogue)
         self._context = torch.from_numpy(context)
         self._log_propensity = torch.from_numpy(np.log(logs.propensity[rows]).astype(np.float32))
-        at_once = min(max(1, LOGITS_AT_ONCE // self._a), len(logs.contexts))
+        at_once = min(max(FEWEST_AT_ONCE, LOGITS_AT_ONCE // self._a), len(used))
         self._pieces = []
-        for start in range(0, len(logs.contexts), at_once):
-            stop = min(start + at_once, len(logs.contexts))
+        for start in range(0, len(used), max(at_once, 1)):
+            stop = min(start + at_once, len(used))
             first, last = np.searchsorted(context, [start, stop])
             places = (context[first:last] - start) * self._a + logs.action[rows[first:last]]
             self._pieces.append((slice(start, stop), slice(first, last), torch.from_numpy(places)))
         self._logits = torch.empty(at_once, self._a)
-        self._normaliser = torch.empty(len(logs.contexts))
+        self._normaliser = torch.empty(len(used))
         self._chosen = torch.empty(len(rows))
         self._spread = torch.empty(len(rows))
         self._inputs: torch.Tensor | None = None

@@ -34,6 +34,8 @@ class ExploreSettings:
     """Shares of learn, select and certify."""
     rewards: RewardSettings = field(default_factory=RewardSettings)
     """How q-hat is fitted."""
+    most_rows: int = 1_000_000
+    """Rows that q-hat is fitted on, at most: a sample of all that may be read."""
     novel: Literal["by model", "optimistic", "uniform"] = "by model"
     """How novel actions are chosen: by q-hat, by q-hat plus its uncertainty, or evenly."""
     even: float = 0.1
@@ -69,6 +71,12 @@ class ExploreSettings:
             is_whole(self.deployments) and self.deployments >= 1,
             "deployments (K) must be a whole number, at least 1",
             found=short(self.deployments),
+        )
+        require(
+            is_whole(self.most_rows) and self.most_rows >= 1000,
+            "most_rows must be a whole number, at least 1,000",
+            found=short(self.most_rows),
+            cure="leave it at 1,000,000, or lower it to be faster",
         )
         for name in ("max_novelty", "most"):
             value = getattr(self, name)

@@ -14,31 +14,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from depsue import rng
 from depsue.certificates import (
     Ceiling,
     Certificate,
+    Control,
     Credit,
     Folds,
     Levels,
     Reads,
     Rules,
     certify,
-    safety_terms,
 )
 from depsue.certificates.drawn_by import require_drawn_by
-from depsue.certificates.terms import bound_for
+from depsue.certificates.trial import Trial
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
 from depsue.errors import require, require_settings
-from depsue.estimators.weights import importance_weights
 from depsue.learners.anticipate import Anticipation, Candidate, margins
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.exposure import within_limits
 from depsue.policies import BasePolicy, Mixture
 from depsue.policies.tilted import Remembering
 from depsue.progress import Watch, silent
-from depsue.protocols import Policy
+from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, fit_linear, fit_rewards
 
 DEVIATIONS = 2.3
@@ -63,6 +63,7 @@ class Explored:
         why: in a sentence, why this policy.
         anticipated: value / V(pi0) and novelty that the select fold promised.
         candidate: the parts.
+        model: q-hat, which a control variate in the certificate rests on.
     """
 
     policy: BasePolicy | Policy
@@ -71,6 +72,7 @@ class Explored:
     why: str
     anticipated: Mapping[str, float]
     candidate: Candidate
+    model: RewardModel
 
     @property
     def certified(self) -> bool:
@@ -117,6 +119,9 @@ def explore(
     for fold in (folds.learn, folds.select):  # a certificate rests on them
         require_drawn_by(base, fold)
     rows = joined([*earlier, folds.learn])
+    if len(rows) > settings.most_rows:
+        draw = rng.generator(seed, "rows for q-hat")
+        rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
     fitted = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
     linear = fit_linear(rows)
     contexts = joined([rows, folds.select]).contexts
@@ -141,7 +146,9 @@ def explore(
     levels = Levels(
         (choice.candidate.old, choice.candidate.new), np.stack([1 - choice.path, choice.path], 1)
     )
-    rules = _with_bound(rules, levels, folds, pairing)
+    largest_q = float(known.q_hat.max())
+    control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
+    rules = _sharpened(rules, levels, folds, control, pairing)
     watch("certificate", 0, 1, "")
     certificate = certify(levels, folds, rules, reads, logging_policy=pairing)
     watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
@@ -213,36 +220,32 @@ def _worth(
     return np.asarray(value + weight * nus)
 
 
-def _with_bound(rules: Rules, levels: Levels, folds: Folds, logging_policy: Policy | None) -> Rules:
-    """The bound that is tightest on the select fold, repeated up to the certifying size."""
+def _sharpened(
+    rules: Rules,
+    levels: Levels,
+    folds: Folds,
+    control: Control,
+    logging_policy: Policy | None,
+) -> Rules:
+    """With the bound, and the control variate or none, that are tightest on the select fold.
+
+    Its rows are repeated up to the certifying size.
+    """
     rows = folds.select
-    weights, clip = levels.weights(rows), rules.clip
-    promise = rules.promises[0]
-    own, mask = promise.rows(rows)
-    paired = None
-    if promise.floor.ratio is not None and promise.name not in rules.ceilings:
-        paired = (
-            np.ones(len(rows))
-            if logging_policy is None
-            else importance_weights(logging_policy, rows)
-        )[mask]
-    times = max(1, round(len(folds.certify) / len(rows)))
-    repeated = np.tile(np.arange(len(own)), times)
-    own_weights = (levels.shares[0] @ weights)[mask]
-    terms = safety_terms(
-        promise,
-        own.take(repeated) if own.unit is None else own,
-        own_weights[repeated] if own.unit is None else own_weights,
-        clip=clip,
-        paired=None if paired is None else (paired[repeated] if own.unit is None else paired),
-        largest=rules.largest,
-    )
-    delta = rules.left(rules.delta) / len(rules.promises)
-    found = {
-        name: bound_for(name, clip=clip, r_max=own.r_max).lower(terms, delta).value
-        for name in BOUNDS
+    if rows.unit is None:
+        times = max(1, round(len(folds.certify) / len(rows)))
+        rows = rows.take(np.tile(np.arange(len(rows)), times))
+    trial = Trial(rows, replace(rules, control=control), rules.delta, logging_policy)
+    found = trial.evidence(levels.parts).mixed(levels.shares[0])
+    coefficients = {
+        promise.name: trial.best_coefficient(place, found)
+        for place, promise in enumerate(rules.promises)
     }
-    return replace(rules, bound=max(found, key=lambda name: found[name]))
+    known = (rules, replace(rules, control=replace(control, coefficients=coefficients)))
+    options = [replace(some, bound=name) for some in known for name in BOUNDS]
+    tried = [trial.under(option)(found)[0] for option in options]
+    apart = [verdict.mean - verdict.bound for verdict in tried]  # all terms have one expectation
+    return options[int(np.argmin(apart))]
 
 
 def _answer(
@@ -281,4 +284,5 @@ def _answer(
     used, nu, policy, why = max(options, key=score)
     value = float(used.value(np.array([nu]))[0])
     relative = value / known.logging_value if known.logging_value else 0.0
-    return Explored(policy, nu, certificate, why, {"value": relative, "novelty": nu}, used)
+    anticipated = {"value": relative, "novelty": nu}
+    return Explored(policy, nu, certificate, why, anticipated, used, known.model)

@@ -12,6 +12,7 @@ import numpy as np
 from depsue import rng
 from depsue.bounds import Hcope
 from depsue.certificates import (
+    Control,
     Floor,
     Levels,
     Promise,
@@ -24,12 +25,15 @@ from depsue.certificates import (
 )
 from depsue.certificates.folds import Folds
 from depsue.certificates.terms import bound_for, safety_terms
+from depsue.data.checks import read_only
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms
+from depsue.estimators import MIPS
 from depsue.estimators.weights import importance_weights
 from depsue.experiments.error_rates.rate import DELTA, Key, Rate
 from depsue.experiments.error_rates.small_world import MISS, RHO, SmallWorld, small_world
-from depsue.policies import OwnPolicy, Uniform
+from depsue.policies import OwnPolicy, ScoreTable, Uniform
+from depsue.rewards import OwnRewardModel
 
 FRACTIONS = (0.1, 0.1, 0.8)
 """Nothing is learned here, so most rows certify."""
@@ -157,7 +161,7 @@ def split_again(draw: np.random.Generator) -> Outcome:
     weights, ones = importance_weights(levels.policy(0), logs), np.ones(len(logs))
     promise, reads = Promise(Floor(RHO)), Reads(retries=True)
     paired = safety_terms(promise, logs, weights, clip=world.clip, paired=ones, largest=1.0)
-    bound = bound_for("normal", clip=world.clip, r_max=1.0)
+    bound = bound_for("normal", upper=world.clip)
     strict = naive = hcope = False
     for _ in range(TRIES):
         half = draw.random(len(logs)) < 0.5
@@ -210,6 +214,39 @@ def cumulative(draw: np.random.Generator) -> Outcome:
     return out
 
 
+def sharper(draw: np.random.Generator) -> Outcome:
+    """A control variate by a right and by a senseless model; and weights over groups."""
+    world, [levels] = candidates(BASE)
+    folds = folds_of(world.logs(world.pi0, FEWER, draw))
+    pi0, out = world.policy(world.pi0), {}
+    senseless = rng.generator(0, "senseless").random(world.q.shape)
+    for kind, q in (("right", world.q), ("senseless", senseless)):
+        model = OwnRewardModel(ScoreTable(world.contexts, q), q.shape[1])
+        control = Control(pi0, model, 1.0, {"reward": 1.0})
+        for bound in PAIRED:
+            rules = replace(rules_for(world, bound), control=control)
+            out["strict", f"control variate, {kind} model", bound] = issued(levels, folds, rules)
+    grouped, [levels] = by_groups()
+    folds = folds_of(grouped.logs(grouped.pi0, FEWER, draw))
+    marginal = MIPS(grouped.policy(grouped.pi0), np.arange(grouped.q.shape[1]) // 2)
+    for bound in PAIRED:
+        rules = replace(rules_for(grouped, bound), marginal=marginal)
+        out["strict", "weights over groups, which decide the reward", bound] = issued(
+            levels, folds, rules
+        )
+    return out
+
+
+@cache
+def by_groups() -> tuple[SmallWorld, list[Levels]]:
+    """Two actions a group, of equal reward; and a policy that just misses the floor."""
+    world = small_world(BASE)
+    q = np.repeat(world.q.reshape(len(world.q), -1, 2).mean(axis=2), 2, axis=1)
+    world = replace(world, q=read_only(q))
+    mixed = world.mixed(world.tilt(rng.generator(0, "groups")), (1 - MISS) * world.floor)
+    return world, [alone(world.policy(mixed))]
+
+
 TRIALS: dict[str, Trial] = {
     "plain": one_floor("plain"),
     "rare rewards": one_floor("rare rewards"),
@@ -221,6 +258,7 @@ TRIALS: dict[str, Trial] = {
     "retried": retried,
     "split again": split_again,
     "cumulative": cumulative,
+    "sharper": sharper,
 }
 """Each draws its own logs and says which certificates were issued in error."""
 
