@@ -50,7 +50,16 @@ def test_more_novelty_than_is_certain_and_still_above_the_floor(
 
 def test_the_certificate_can_be_recomputed(world: World, logs: LoggedData) -> None:
     found = explored(world, logs)
-    assert verify(found.certificate, logs, found.policy).equal
+    assert found.certificate.control is not None  # pi0 can be asked, and q-hat explains something
+    known = {"base": world.logging_policy, "model": found.model}
+    assert verify(found.certificate, logs, found.policy, **known).equal
+
+
+def test_rows_for_q_hat_may_be_fewer_than_there_are(world: World, logs: LoggedData) -> None:
+    few = explored(world, logs, replace(SETTINGS, most_rows=1000))
+    assert few.certificate.model != explored(world, logs).certificate.model
+    with pytest.raises(ConfigError, match=r"most_rows must be a whole number, at least 1,000"):
+        replace(SETTINGS, most_rows=10)
 
 
 def test_worthless_novel_items_do_not_break_the_promise() -> None:

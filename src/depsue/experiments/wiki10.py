@@ -26,6 +26,9 @@ COMMONEST = 1000
 """Labels that hold for more documents than this are left out."""
 DIMENSIONS = 20
 """Of contexts after PCA, and of both towers."""
+SCALE = 10.0
+"""Deviation of the first principal component. The paper does not say how large its contexts are;
+plain SGD learns in proportion to their square, and ours come from vectors of length 1."""
 HIT, MISS = 0.8, 0.2
 EPOCHS, BATCH, RATE = 15, 256, 2e-3
 """How the classifier is trained."""
@@ -36,6 +39,7 @@ def constants() -> dict[str, float]:
     return {
         "commonest": COMMONEST,
         "dimensions": DIMENSIONS,
+        "scale": SCALE,
         "hit": HIT,
         "miss": MISS,
         "epochs": EPOCHS,
@@ -49,7 +53,7 @@ class Documents:
     """What is kept of Wiki10: the documents with a label among the actions.
 
     Args:
-        contexts: (n, 20) embeddings after PCA, over the deviation of the first component.
+        contexts: (n, 20) embeddings after PCA, scaled so that the first component deviates by SCALE.
         starts: (n + 1,) where the actions of each document begin in `actions`.
         actions: numbers of actions, the commonest first.
         labels: (A,) the label that each action is.
@@ -89,7 +93,7 @@ def documents_of(data: Wiki10, n_actions: int) -> Documents:
     keys = np.unique(document[kept] * n_actions + action[kept])
     documents, at = np.unique(keys // n_actions, return_index=True)
     return Documents(
-        contexts=principal_components(data.embeddings[documents], DIMENSIONS),
+        contexts=SCALE * principal_components(data.embeddings[documents], DIMENSIONS),
         starts=np.append(at, len(keys)),
         actions=keys % n_actions,
         labels=order,
