@@ -11,7 +11,6 @@ The variance is the one that is left under a control variate: that of w (r - q).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +24,8 @@ from depsue.protocols import Policy, RewardModel
 
 CONTEXTS = 1000
 """Distinct contexts that candidates are compared on, at most."""
-FEWEST = 500
-"""Rows of a group, at least, for a calibration of its own."""
+STEADY = 50
+"""Rows for which the common calibration counts in that of novel, or of supported, actions."""
 CAPS = (50.0, 400.0)
 STRENGTHS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Tilts that are compared: strengths in standard deviations of q-hat, and where they level off."""
@@ -84,6 +83,8 @@ class Anticipation:
         clip: the largest weight that will count.
         seed: of the choice of contexts.
         novel_model: what chooses among novel actions, if not q-hat.
+        calibrating: rows that q-hat is calibrated on, of all rounds, so that what was learned of
+            novel actions is not forgotten; it was not fitted on them. None is the select fold.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Anticipation:
         clip: float,
         seed: int,
         novel_model: RewardModel | None = None,
+        calibrating: LoggedData | None = None,
     ) -> None:
         weights = np.bincount(select.context, select.row_weights, minlength=len(select.contexts))
         some = np.arange(len(weights))
@@ -106,7 +108,7 @@ class Anticipation:
         self._share = weights[np.sort(some)] / weights[np.sort(some)].sum()
         self.novel = select.catalogue.novel
         self.q_hat = predicted(model, contexts)
-        self.q = _calibrated(self.q_hat, model, select)
+        self.q = _calibrated(self.q_hat, model, select if calibrating is None else calibrating)
         mean = float(select.reward.mean())
         kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
         self.variance = np.maximum(self.q * (kappa - self.q), 0.0)
@@ -220,33 +222,31 @@ def margins(
     return np.asarray(mean - deviations * error - need)
 
 
-def _calibrated(q_hat: FloatArray, model: RewardModel, select: LoggedData) -> FloatArray:
-    """(c, A) q-hat with level and slope corrected on the select fold, novel actions apart."""
-    predictions = model.predict_pairs(select.contexts, select.action, select.context)
-    novel = select.catalogue.novel
-    row_novel = novel[select.action]
-    slope, level = _line(predictions, select.reward)
-    out = level(np.asarray(q_hat, dtype=np.float64))
-    if FEWEST <= int(row_novel.sum()) <= len(row_novel) - FEWEST:
-        _, of_novel = _line(predictions[row_novel], select.reward[row_novel], slope)
-        out[:, novel] = of_novel(np.asarray(q_hat[:, novel], dtype=np.float64))
-        _, of_old = _line(predictions[~row_novel], select.reward[~row_novel], slope)
-        out[:, ~novel] = of_old(np.asarray(q_hat[:, ~novel], dtype=np.float64))
-    return np.asarray(np.clip(out, 0.0, select.r_max))
+def _calibrated(q_hat: FloatArray, model: RewardModel, rows: LoggedData) -> FloatArray:
+    """(c, A) q-hat with level and slope corrected on held-out rows, novel actions apart."""
+    given = model.predict_pairs(rows.contexts, rows.action, rows.context)
+    novel = rows.catalogue.novel
+    of_novel = novel[rows.action]
+    x, y = float(given.mean()), float(rows.reward.mean())
+    slope = _slope(given, rows.reward)
+    out = y + slope * (np.asarray(q_hat, dtype=np.float64) - x)
+    for mine, actions in ((of_novel, novel), (~of_novel, ~novel)):
+        n = int(mine.sum())
+        if n:
+            off = float((rows.reward[mine] - y - slope * (given[mine] - x)).mean())
+            out[:, actions] += off * n / (n + STEADY)
+    return np.asarray(np.clip(out, 0.0, rows.r_max))
 
 
-def _line(
-    predicted: FloatArray, reward: FloatArray, slope: float | None = None
-) -> tuple[float, Callable[[FloatArray], FloatArray]]:
-    """The slope less its standard error, kept within [0, 1], and the line through the means."""
-    x, y = float(predicted.mean()), float(reward.mean())
-    if slope is None:
-        variance = float(((predicted - x) ** 2).mean())
-        together = float(((predicted - x) * (reward - y)).mean())
-        error = float(reward.std()) / math.sqrt(max(variance * len(reward), 1e-300))
-        slope = min(max(together / variance - error, 0.0), 1.0) if variance > 0 else 0.0
-    steep = slope
-    return steep, lambda q: np.asarray(y + steep * (q - x))
+def _slope(given: FloatArray, reward: FloatArray) -> float:
+    """Of the reward by its prediction, less its standard error, kept within [0, 1]."""
+    x, y = float(given.mean()), float(reward.mean())
+    variance = float(((given - x) ** 2).mean())
+    if variance <= 0:
+        return 0.0
+    together = float(((given - x) * (reward - y)).mean())
+    error = float(reward.std()) / math.sqrt(variance * len(reward))
+    return min(max(together / variance - error, 0.0), 1.0)
 
 
 def _table(policy: Policy, contexts: FloatArray) -> FloatArray:

@@ -40,6 +40,7 @@ from depsue.policies.tilted import Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, fit_linear, fit_rewards
+from depsue.rewards.fit import heldout_split
 
 DEVIATIONS = 2.3
 """Standard errors that the bound costs, about; candidates are compared with it."""
@@ -123,15 +124,24 @@ def explore(
         draw = rng.generator(seed, "rows for q-hat")
         rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
     fitted = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
-    linear = fit_linear(rows)
-    contexts = joined([rows, folds.select]).contexts
+    seen, heldout = heldout_split(rows, settings.rewards, seed=seed)
+    linear = fit_linear(seen)
+    calibrating = joined([heldout, folds.select])
+    contexts = joined([rows, calibrating]).contexts
     model = Remembering(Blend([fitted, linear]), contexts)
     hopeful = None
     if settings.novel == "optimistic":
         hopeful = Remembering(Blend([fitted.combined("optimistic"), linear]), contexts)
     clip = max(len(folds.certify) ** 0.5 / WEIGHT_SHARE, SMALLEST_CLIP)
     known = Anticipation(
-        folds.select, model, logging_policy, base, clip=clip, seed=seed, novel_model=hopeful
+        folds.select,
+        model,
+        logging_policy,
+        base,
+        clip=clip,
+        seed=seed,
+        novel_model=hopeful,
+        calibrating=calibrating,
     )
     pairing = None if base is logging_policy else logging_policy
     rules = Rules(

@@ -99,8 +99,7 @@ def fit_rewards(
             cure="give the catalogue features; a one-hot code will do, but tells nothing of "
             "novel actions",
         )
-    shares = (1 - settings.heldout, settings.heldout)
-    train, heldout = logs.split(shares, salt=f"reward model {seed}")
+    train, heldout = heldout_split(logs, settings, seed=seed)
     mlp = BatchedMlp.initial(
         logs.contexts, features, members=settings.members, hidden=settings.hidden, seed=seed
     )
@@ -125,6 +124,15 @@ def fit_rewards(
     mlp.weights, mlp.biases = kept[:layers], kept[layers:]
     model.report = _report(model, train, heldout, train_loss, heldout_loss)
     return model
+
+
+def heldout_split(
+    logs: LoggedData, settings: RewardSettings, *, seed: int
+) -> tuple[LoggedData, LoggedData]:
+    """The rows that `fit_rewards` fits on, and those that it holds out and stops by."""
+    shares = (1 - settings.heldout, settings.heldout)
+    train, heldout = logs.split(shares, salt=f"reward model {seed}")
+    return train, heldout
 
 
 class _Fit:
