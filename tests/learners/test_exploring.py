@@ -12,6 +12,7 @@ from depsue.errors import ConfigError, DataError
 from depsue.experiments.world import World
 from depsue.learners import Explored, ExploreSettings, explore, run_exploration
 from depsue.policies.tilted import ByModel
+from depsue.protocols import Policy
 from depsue.rewards import RewardSettings
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
@@ -51,8 +52,8 @@ def test_more_novelty_than_is_certain_and_still_above_the_floor(
 def test_the_certificate_can_be_recomputed(world: World, logs: LoggedData) -> None:
     found = explored(world, logs)
     assert found.certificate.control is not None  # pi0 can be asked, and q-hat explains something
-    known = {"base": world.logging_policy, "model": found.model}
-    assert verify(found.certificate, logs, found.policy, **known).equal
+    pi0, model = world.logging_policy, found.model
+    assert verify(found.certificate, logs, found.policy, base=pi0, model=model).equal
 
 
 def test_rows_for_q_hat_may_be_fewer_than_there_are(world: World, logs: LoggedData) -> None:
@@ -193,3 +194,29 @@ def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: Logged
 def test_wrong_settings_are_refused(change: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ExploreSettings(**change)  # type: ignore[arg-type]
+
+
+class Fading:
+    """A world whose rewards fade: from round 1 on, only so many of them come."""
+
+    def __init__(self, world: World, left: float) -> None:
+        self.world, self.left = world, left
+        self.catalogue, self.logging_policy = world.catalogue, world.logging_policy
+
+    def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
+        logs = self.world.deploy(policy, n, round=round)
+        kept = np.random.default_rng(round).random(n) < (self.left if round else 1.0)
+        return replace(logs, reward=logs.reward * kept)
+
+
+def test_drift_that_is_found_ends_what_rested_on_its_absence(world: World) -> None:
+    settings = replace(SETTINGS, deployments=3, no_drift=True)
+    fading = run_exploration(Fading(world, 0.7), 90_000, settings, seed=0)
+    steady = run_exploration(Fading(world, 1.0), 90_000, settings, seed=0)
+    first, second, third = fading.deployments
+    assert first.drift is None and second.drift is not None and not second.drift.ok
+    assert second.explored.why.startswith("Naive Safe Exploration")  # that is certain regardless
+    assert third.drift is None and third.explored.certificate.verdicts[0].ceiling is None
+    assert "drift before 2" in str(fading) and "drift" not in str(steady)
+    assert all(d.drift is None or d.drift.ok for d in steady.deployments)
+    assert steady.deployments[1].drift is not None

@@ -2,6 +2,7 @@
 
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.control import Control
+from depsue.certificates.drift import DriftReport, check_drift, require_no_drift
 from depsue.certificates.folds import FRACTIONS, Folds, three_folds
 from depsue.certificates.levels import Levels
 from depsue.certificates.margin import Served, earned
@@ -23,6 +24,7 @@ __all__ = [
     "Certificate",
     "Control",
     "Credit",
+    "DriftReport",
     "FRACTIONS",
     "Floor",
     "Folds",
@@ -36,11 +38,13 @@ __all__ = [
     "Verification",
     "ceiling",
     "certify",
+    "check_drift",
     "check_propensities",
     "checked_promises",
     "earned",
     "paper_certificate",
     "policy_hash",
+    "require_no_drift",
     "require_propensities",
     "safety_terms",
     "three_folds",

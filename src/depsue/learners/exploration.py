@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from depsue import rng
-from depsue.certificates import Ceiling, Credit, Folds, Reads, Served, ceiling, earned, three_folds
+from depsue.certificates import (
+    Ceiling,
+    Credit,
+    DriftReport,
+    Folds,
+    Reads,
+    Served,
+    ceiling,
+    check_drift,
+    earned,
+    three_folds,
+)
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
 from depsue.errors import require, require_settings
@@ -19,6 +30,8 @@ CEILING_SHARE = 0.1
 """Share of delta for the ceiling on V(pi0)."""
 MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
+DRIFT_LEVEL = 0.01
+"""How often drift is suspected, over a campaign without any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +44,7 @@ class Exploration:
         novelty: N of what was served, over the contexts of its own logs.
         value: the mean reward while it was served.
         rows: decisions served.
+        drift: whether `no_drift` was refuted before this deployment; None where it was not asked.
     """
 
     k: int
@@ -38,6 +52,7 @@ class Exploration:
     novelty: float
     value: float
     rows: int
+    drift: DriftReport | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +82,9 @@ class ExplorationResult:
         lines = [f"{'k':>2} {'novelty':>8} {'value':>7}  why"]
         for d in self.deployments:
             lines.append(f"{d.k:>2} {d.novelty:>8.3f} {d.value:>7.4f}  {d.explored.why}")
+            if d.drift is not None and not d.drift.ok:
+                lines.append(f"   drift before {d.k}: {d.drift.findings[0]}")
+                lines.append("   earlier certificates that rest on `no_drift` are refuted with it")
         return "\n".join(lines)
 
 
@@ -115,6 +133,7 @@ def run_exploration(
                 novelty=novelty_on(explored.policy, served),
                 value=served.mean_reward(),
                 rows=len(served),
+                drift=run.drift,
             )
         )
         run.observe(served, explored)
@@ -141,9 +160,11 @@ class _Run:
         self.earlier: list[LoggedData] = []
         self.served: list[Served] = []
         self.ceilings: dict[str, Ceiling] = {}
+        self.drift: DriftReport | None = None
 
     def round(self, k: int, reads: Reads, seed: int, watch: Watch) -> Explored:
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
+        self._look_for_drift(folds)
         task = f"exploration {k}/{self.settings.deployments}"
         return explore(
             folds,
@@ -158,6 +179,27 @@ class _Run:
             largest=self.largest,
             watch=lambda what, done, total, words: watch(f"{task} {what}", done, total, words),
         )
+
+    def _look_for_drift(self, folds: Folds) -> None:
+        """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
+
+        Reads no certifying row and spends no delta: without drift the certificate holds anyway.
+        """
+        self.drift = None
+        relative = [one for one in self.settings.promises if one.name in self.ceilings]
+        if not relative:
+            return
+        self.drift = check_drift(
+            self.earlier[0],
+            joined([folds.learn, folds.select]),
+            logging_policy=self.pi0,
+            deployed={folds.round: self.base},
+            promises=relative,
+            within=False,
+            level=DRIFT_LEVEL / (self.settings.deployments - 1),
+        )
+        if not self.drift.ok:
+            self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
 
     def observe(self, served: LoggedData, explored: Explored) -> None:
         """A deployment was served: its rows are the newest, the last ones serve learning."""
