@@ -23,6 +23,13 @@ class Files(NamedTuple):
     items: Path
     pi0: Path
 
+    @property
+    def rich(self) -> "Files":
+        """Logs with further columns, and items without features, which are quickly planned for."""
+        return self._replace(
+            logs=self.logs.with_name("rich.parquet"), items=self.items.with_name("bare.csv")
+        )
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
@@ -32,17 +39,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     logs = world.deploy(world.logging_policy, 8000, round=0)
     contexts = logs.contexts[logs.context]
     items, features = world.catalogue, np.asarray(world.catalogue.features)
-    pl.DataFrame(
+    frame = pl.DataFrame(
         {
             "action": items.ids[logs.action],
             "reward": logs.reward,
             "propensity": logs.propensity,
             **{f"x{k}": contexts[:, k] for k in range(3)},
         }
-    ).write_parquet(folder / "logs.parquet")
-    pl.DataFrame(
-        {"id": items.ids, "novel": items.novel, **{f"e{k}": features[:, k] for k in range(3)}}
-    ).write_csv(folder / "items.csv")
+    )
+    frame.write_parquet(folder / "logs.parquet")
+    frame.with_columns(
+        revenue=logs.reward * (1 + logs.action % 3),
+        country=np.where(contexts[:, 0] > 0, "SE", "NO"),
+        young=(contexts[:, 1] > 0).astype(int),
+    ).write_parquet(folder / "rich.parquet")
+    catalogue = pl.DataFrame({"id": items.ids, "novel": items.novel})
+    catalogue.write_csv(folder / "bare.csv")
+    catalogue.with_columns(**{f"e{k}": features[:, k] for k in range(3)}).write_csv(
+        folder / "items.csv"
+    )
     depsue.save(world.logging_policy, folder / "pi0")
     return Files(folder / "logs.parquet", folder / "items.csv", folder / "pi0")
 
@@ -81,13 +96,112 @@ def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Pat
     reward = frame["reward"].to_numpy().copy()
     reward[rows] = 1 - reward[rows]
     frame.with_columns(pl.Series("reward", reward)).write_parquet(tmp_path / "spoiled.parquet")
-    spoiled = files._replace(logs=tmp_path / "spoiled.parquet")
+    few = files._replace(items=files.rich.items)
     out = tmp_path / "same"
     kept = []
-    for one in (files, spoiled):
+    for one in (few, few._replace(logs=tmp_path / "spoiled.parquet")):
         text = planned(one, out)
         kept.append((text, *(path.read_bytes() for path in sorted(out.iterdir()))))
     assert kept[0] == kept[1]
+
+
+PROMISES = """
+[[promise]]
+name = "clicks"
+floor = 0.9
+
+[[promise]]
+name = "money"
+floor_value = 0.2
+reward = "revenue"
+r_max = 3.0
+
+[[promise]]
+name = "Sweden"
+floor = 0.8
+segment = { column = "country", value = "SE" }
+
+[[promise]]
+name = "the young"
+floor = 0.8
+segment = { column = "young", value = 1 }
+"""
+
+
+def test_several_promises(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "promises.toml").write_text(PROMISES)
+    options = ("--promises", tmp_path / "promises.toml", "--logging-policy", files.pi0)
+    output = planned(files.rich, tmp_path / "p", *options, "--context", "x*")
+    for words in ("4 promises", "binds", "The promises at the pick", "the young"):
+        assert words in output
+    found = json.loads((tmp_path / "p" / "plan.json").read_text())
+    names = ["clicks", "money", "Sweden", "the young"]
+    assert [one["name"] for one in found["plan"]["promises"]] == names
+    assert found["plan"]["pick"]["binds"] in names
+    assert found["plan"]["certain"] == 0  # one of the floors is absolute
+    assert [one["absolute"] for one in found["settings"]["promises"]] == [None, 0.2, None, None]
+    page = (tmp_path / "p" / "plan.html").read_text()
+    assert "The promises at the pick" in page and "revenue lies between 0 and 3" in page
+
+
+def test_rewards_of_promises_are_no_features(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "promises.toml").write_text(PROMISES)
+    frame = pl.read_parquet(files.rich.logs)
+    frame.with_columns(revenue=pl.lit(0.5)).write_parquet(tmp_path / "flat.parquet")
+    models = []
+    for one in (files.rich, files.rich._replace(logs=tmp_path / "flat.parquet")):
+        planned(one, tmp_path / "p", "--promises", tmp_path / "promises.toml")
+        models.append(json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]["model"])
+    assert models[0] == models[1]
+
+
+def test_a_floor_as_a_value(files: Files, tmp_path: Path) -> None:
+    few = files._replace(items=files.rich.items)
+    output = planned(few, tmp_path / "p", "--floor-value", 0.1, "--logging-policy", files.pi0)
+    assert "floor 0.1" in output
+    found = json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]
+    assert found["certain"] == 0 and found["pick"]["novelty"] > 0.05
+    impossible = planned(few, tmp_path / "p", "--floor-value", 0.9)
+    assert "pi0 itself is not likely to be certified" in impossible
+    assert "0.09" in run("--rows-for", 0.1, "--reward-rate", 0.1, "--floor-value", 0.09).output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[[promise]\n", "must be a TOML file"),
+        ("", "tables [[promise]]"),
+        ("promise = 3\n", "tables [[promise]]"),
+        ('[[promise]]\nname = "a"\n', "a floor or a floor_value"),
+        ('[[promise]]\nname = "a"\nfloor = 0.9\nfloor_value = 0.1\n', "a floor or a floor_value"),
+        ('[[promise]]\nname = "a"\nfloor = 0.9\nflor = 0.9\n', "may have reward"),
+        ('[[promise]]\nname = "a"\nfloor = "high"\n', "a floor must be a positive number"),
+        ('[[promise]]\nname = "a"\nfloor = 0.9\nreward = "revenue"\n', "declares its largest"),
+        ('[[promise]]\nname = "a"\nfloor = 0.9\nsegment = "SE"\n', "a column and a value"),
+        (
+            '[[promise]]\nname = "a"\nfloor = 0.9\nreward = "fame"\nr_max = 1.0\n',
+            "'fame'",
+        ),
+        (
+            '[[promise]]\nname = "a"\nfloor = 0.9\n'
+            'segment = { column = "country", value = "DK" }\n',
+            "a segment needs rows",
+        ),
+        (
+            '[[promise]]\nname = "a"\nfloor = 0.9\n[[promise]]\nname = "a"\nfloor = 0.9\n',
+            "names of their own",
+        ),
+    ],
+)
+def test_bad_promises_are_errors_with_a_rule(
+    files: Files, tmp_path: Path, text: str, words: str
+) -> None:
+    path = tmp_path / "promises.toml"
+    path.write_text(text)
+    logs, items, _ = files.rich
+    found = run(logs, items, "--out", tmp_path, "--quiet", "--promises", path)
+    assert isinstance(found.exception, DepsueError), found.output
+    assert words in str(found.exception)
 
 
 def test_items_without_features_and_without_the_column_novel(files: Files, tmp_path: Path) -> None:
@@ -113,6 +227,10 @@ def test_rows_that_a_wish_needs_before_there_are_logs() -> None:
     ("options", "words"),
     [
         (["--floor", "1.2"], "floor must lie in"),
+        (["--floor", "2"], "floor must lie in"),
+        (["--floor", "0.9", "--floor-value", "0.1"], "floors come from one of"),
+        (["--floor-value", "1.5"], "must lie below r_max"),
+        (["--promises", "gone.toml"], "must be a TOML file"),
         (["--delta", "0"], "delta must lie in"),
         (["--objective", "fame"], "objective must be"),
         (["--rows-for", "0.9"], "wished novelty must lie in"),
@@ -133,6 +251,13 @@ def test_bad_options_are_errors_with_a_rule(
     found = run(files.logs, files.items, "--out", tmp_path / "p", "--quiet", *options)
     assert isinstance(found.exception, DepsueError), found.output
     assert words in str(found.exception)
+
+
+def test_a_policy_over_other_contexts_is_refused(files: Files, tmp_path: Path) -> None:
+    options = ("--logging-policy", files.pi0, "--context", "x0,x1")
+    found = run(files.logs, files.items, "--out", tmp_path, "--quiet", *options)
+    assert isinstance(found.exception, DepsueError), found.output
+    assert "must answer about the logs' contexts" in str(found.exception)
 
 
 def test_a_policy_that_did_not_log_the_rows_is_refused(files: Files, tmp_path: Path) -> None:

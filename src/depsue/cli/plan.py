@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from depsue.errors import require
+from depsue.errors import FileError, PolicyError, require, short
 
 if TYPE_CHECKING:
-    from depsue.learners.room import Aim
+    from depsue.certificates import Promise
+    from depsue.data.logs import LoggedData
+    from depsue.protocols import Policy
 
-SPREAD = 0.3
+FLOOR, SPREAD = 0.95, 0.3
+KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
+EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
 
 
 def plan(
@@ -22,7 +29,17 @@ def plan(
     items: Annotated[
         Path | None, typer.Argument(help="Parquet, CSV or TSV: one row per item.")
     ] = None,
-    floor: Annotated[float, typer.Option(help="Share of pi0's value that must be kept.")] = 0.95,
+    floor: Annotated[
+        float | None,
+        typer.Option(help=f"Share of pi0's value that must be kept; default {FLOOR}."),
+    ] = None,
+    floor_value: Annotated[
+        float | None, typer.Option(help="Instead: a mean reward that must be reached.")
+    ] = None,
+    promises: Annotated[
+        Path | None,
+        typer.Option(help="Instead: a TOML file of several floors; see the documentation."),
+    ] = None,
     delta: Annotated[float, typer.Option(help="How often the certificate may err.")] = 0.05,
     objective: Annotated[
         str, typer.Option(help="most-novelty, most-value, or a weight of novelty beside value.")
@@ -73,16 +90,21 @@ def plan(
     """
     from depsue.learners.room import Aim
 
-    aim = Aim(floor, delta, max_novelty, r_max)
+    kept = _promises(floor, floor_value, promises)
+    aim = Aim(kept, delta, max_novelty, r_max)
     if logs is None or items is None:
         require(
-            logs is None and rows_for is not None and reward_rate is not None,
+            logs is None and promises is None and None not in (rows_for, reward_rate),
             "plan needs LOGS and ITEMS, or --rows-for and --reward-rate",
-            found=f"LOGS {logs}, ITEMS {items}, --rows-for {rows_for}, --reward-rate {reward_rate}",
+            found=f"LOGS {logs}, ITEMS {items}, --rows-for {rows_for}, --reward-rate "
+            f"{reward_rate}, --promises {promises}",
             cure="depsue plan logs.parquet items.parquet, or depsue plan --rows-for 0.1 "
             "--reward-rate 0.05",
         )
-        _before_logs(float(rows_for or 0), float(reward_rate or 0), spread or SPREAD, aim)
+        from depsue.cli.plan_report import show_before_logs
+
+        spread = SPREAD if spread is None else spread
+        show_before_logs(float(rows_for or 0), float(reward_rate or 0), spread, aim)
         return
     require(
         reward_rate is None and spread is None,
@@ -90,8 +112,7 @@ def plan(
         found=f"--reward-rate {reward_rate}, --spread {spread}",
         cure="leave them out: the logs say it",
     )
-    from depsue.cli.plan_report import frontier_table, sections, times_table, write_plan
-    from depsue.cli.tables import show
+    from depsue.cli.plan_report import show_plan, write_plan
     from depsue.data.files import LogColumns, read_actions, read_items, read_logs
     from depsue.experiments.pages import writable_folder
     from depsue.learners.frontier import plan as planned
@@ -108,9 +129,12 @@ def plan(
     settings = PlanSettings(
         aim, _objective(objective), rows_for, campaign=campaign, described=found.described
     )
-    columns = LogColumns(action, reward, propensity, _names(context or ""), unit)
+    names = _names(context or "") or _features(logs, kept, [action, reward, propensity, unit])
+    columns = LogColumns(action, reward, propensity, names, unit)
     rows, notes = read_logs(logs, found.catalogue, columns, r_max=r_max)
-    pi0 = None if logging_policy is None else load(logging_policy)
+    rows, kept = _with_columns(rows, logs, kept)
+    settings = replace(settings, aim=replace(aim, promises=kept))
+    pi0 = None if logging_policy is None else _answering(load(logging_policy), rows)
     folder = writable_folder(out)
     try:
         with bars(not quiet) as watch:
@@ -121,61 +145,126 @@ def plan(
     said = [*found.notes, *notes]
     if pi0 is None:
         said.append("pi0 cannot be called: fewer candidates, less novelty; see --logging-policy")
-    given = {"floor": floor, "delta": delta, "objective": objective, "campaign": campaign}
-    page = write_plan(result, aim, said, folder, given)
-    show(frontier_table(result, aim))
-    show(times_table(result))
-    pick = result.pick
-    typer.echo(f"\nPick: novelty {pick.novelty:.1%} with {pick.policy}; {result.why}.")
-    for heading, sentences in sections(result, said):
-        if sentences:
-            typer.echo(f"\n{heading}")
-            for sentence in sentences:
-                typer.echo(f"  - {sentence}")
+    given = {
+        "promises": [one.to_dict() for one in kept],
+        "delta": delta,
+        "objective": objective,
+        "campaign": campaign,
+    }
+    page = write_plan(result, settings.aim, said, folder, given)
+    show_plan(result, settings.aim, said)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
 
 
-def _before_logs(wish: float, rate: float, spread: float, aim: Aim) -> None:
-    """The table of rows that wished levels need, under assumptions."""
-    from rich.table import Table
+def _promises(
+    floor: float | None, floor_value: float | None, path: Path | None
+) -> tuple[Promise, ...]:
+    """What must hold: one floor from the command line, or those of a file."""
+    from depsue.certificates import Floor, Promise
 
-    from depsue.cli.tables import show
-    from depsue.learners.assumed import SHARE, Assumed, rows_before_logs
-    from depsue.learners.planned import about_rows
-
-    spreads = [one for one in (spread / 2, spread, 2 * spread) if one <= 2]
-    levels = sorted({wish, *(x for x in (0.06, 0.1, 0.15, 0.2) if aim.certain < x <= aim.most)})
-    table = Table(
-        title=f"Logged rows that a novelty needs, at a reward rate of {rate:g}", min_width=70
+    given = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
+    used = [name for name, value in given.items() if value is not None]
+    require(
+        len(used) <= 1,
+        "floors come from one of --floor, --floor-value and --promises",
+        found=" and ".join(used),
+        cure="write them all into the file of --promises",
     )
-    table.add_column("novelty", justify="right")
-    for one in spreads:
-        table.add_column(f"spread {one:g}", justify="right")
-    for level in levels:
-        cells = []
-        for one in spreads:
-            rows = rows_before_logs(level, Assumed(rate, one), aim)
-            cells.append("none: it is certain" if rows == 0 else about_rows(rows))
-        table.add_row(f"{level:.1%}", *cells, style="bold" if level == wish else "")
-    show(table)
-    rows = rows_before_logs(wish, Assumed(rate, spread), aim)
-    answer = f"about {about_rows(rows)} rows are needed"
-    if rows == 0:
-        answer = "no rows are needed: beside pi0 it is certain"
-    elif rows is None:
-        answer = "no number of rows would do at this spread"
-    typer.echo(f"\nFor a novelty of {wish:.1%}, {answer}, if all of this holds:")
-    for sentence in (
-        f"the floor is {aim.ratio:g} of pi0's value and delta {aim.delta:g}",
-        f"rewards are 0 or {aim.r_max:g}, and {rate:.2%} of pi0's decisions earn one",
-        f"spread {spread:g}: among the items that pi0 shows someone, one that is a standard "
-        f"deviation better earns {2.718281828459045**spread:.2f} times as much, and a reward model "
-        "can tell",
-        "pi0 shows every such item often enough for its share to be changed freely",
-        "new items count as worth nothing until they have been shown",
-        f"{SHARE:.0%} of the rows certify, propensities are right, rows are independent",
-    ):
-        typer.echo(f"  - {sentence}")
+    if path is not None:
+        return tuple(_promise(one, path) for one in _tables(path))
+    if floor_value is not None:
+        return (Promise(Floor(None, floor_value)),)
+    return (Promise(Floor(FLOOR if floor is None else floor)),)
+
+
+def _tables(path: Path) -> list[dict[str, Any]]:
+    """The [[promise]] tables of a TOML file."""
+    cure = f"for example: {EXAMPLE}"
+    try:
+        text = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        found = f"{path}: {problem}"
+        raise FileError("--promises must be a TOML file", found=found, cure=cure) from problem
+    tables = text.get("promise")
+    ok = isinstance(tables, list) and len(tables) > 0 and set(text) == {"promise"}
+    rule = "--promises must hold tables [[promise]] and nothing else"
+    require(ok and all(isinstance(one, dict) for one in tables or ()), rule,
+            found=f"{sorted(text)} in {path}", cure=cure)  # fmt: skip
+    return list(tables or ())
+
+
+def _promise(table: dict[str, Any], path: Path) -> Promise:
+    """One promise from its table."""
+    from depsue.certificates import Floor, Promise
+
+    unknown = sorted(set(table) - set(KEYS))
+    require(
+        not unknown and isinstance(table.get("name"), str) and ("floor" in table) != (
+            "floor_value" in table
+        ),
+        "a promise has a name, a floor or a floor_value, and may have reward, r_max and segment",
+        found=f"{short(table)} in {path}",
+        cure=f"for example: {EXAMPLE}",
+    )  # fmt: skip
+    segment, reward = table.get("segment"), table.get("reward")
+    ok = segment is None or (isinstance(segment, dict) and set(segment) == {"column", "value"})
+    cure = 'segment = { column = "country", value = "SE" }'
+    require(ok, "a segment is a column and a value", found=short(segment), cure=cure)
+    ok = reward is None or isinstance(reward, str)
+    require(ok, "reward must be the name of a column", found=short(reward), cure=EXAMPLE)
+    return Promise(
+        Floor(table.get("floor"), table.get("floor_value")),
+        table["name"],
+        reward,
+        table.get("r_max"),
+        None if segment is None else (str(segment["column"]), segment["value"]),
+    )
+
+
+def _features(path: Path, promises: Sequence[Promise], roles: Sequence[str | None]) -> Any:
+    """The context columns where none are named: rewards of promises are none; () if no need."""
+    rewards = {one.reward for one in promises if one.reward is not None}
+    if not rewards:
+        return ()
+    from depsue.data.tables import is_numeric, names_in, scanned, tried, unnamed
+
+    frame = scanned(path)
+    head = tried(lambda: frame.head(0).collect(), path)
+    taken = {*rewards, *roles}
+    free = [name for name in names_in(frame, path) if name not in taken and not unnamed(name)]
+    return tuple(name for name in free if is_numeric(head[name]))
+
+
+def _with_columns(
+    rows: LoggedData, path: Path, promises: tuple[Promise, ...]
+) -> tuple[LoggedData, tuple[Promise, ...]]:
+    """The logs with the columns that promises name; numbers in segments as the column has them."""
+    from depsue.data.checks import plain_column
+    from depsue.data.files import MOST_ROWS
+    from depsue.data.tables import collected, names_in, require_columns, scanned
+
+    wanted = [name for one in promises for name in (one.reward, (one.segment or (None,))[0])]
+    names = [*dict.fromkeys(name for name in wanted if name is not None)]
+    if not names:
+        return rows, promises
+    frame = scanned(path)
+    require_columns(names, names_in(frame, path), path, "--promises")
+    table = collected(frame, names, path, MOST_ROWS)
+    columns = {name: plain_column(table[name], name) for name in names}
+    return replace(rows, columns=columns), promises
+
+
+def _answering(policy: Policy, rows: LoggedData) -> Policy:
+    """The policy, if it can be asked about the logs' contexts."""
+    try:
+        next(iter(policy.distributions(rows.contexts[:2])))
+    except (ValueError, IndexError) as problem:
+        raise PolicyError(
+            "the logging policy must answer about the logs' contexts",
+            found=f"contexts of {rows.contexts.shape[1]} features; {short(str(problem))}",
+            cure="name the columns that it was made for, in its order, with --context",
+        ) from problem
+    return policy
 
 
 def _objective(text: str) -> str | float:

@@ -33,7 +33,9 @@ def scanned(path: str | Path) -> pl.LazyFrame:
     kind = file.suffix.lower()
     rule = f"the file must be one of {', '.join(KINDS)}"
     require(kind in KINDS, rule, found=file.name, cure="convert it to Parquet", error=FileError)
-    require(file.stat().st_size > 0, "the file must not be empty", found=file, error=FileError)
+    cure = "give a file with a header and rows"
+    rule = "the file must not be empty"
+    require(file.stat().st_size > 0, rule, found=file, cure=cure, error=FileError)
     if kind in (".parquet", ".pq"):
         return pl.scan_parquet(file, glob=False)
     separator = "\t" if kind == ".tsv" else ","
@@ -52,7 +54,8 @@ def collected(
     import polars as pl
 
     rows = int(tried(lambda: frame.select(pl.len()).collect().item(), path))
-    require(rows > 0, "the file must have rows", found=f"none in {path}", error=FileError)
+    rule, cure = "the file must have rows", "give a file with a header and rows"
+    require(rows > 0, rule, found=f"none in {path}", cure=cure, error=FileError)
     require(
         rows <= most and rows * len(names) <= MOST_NUMBERS,
         f"a file may have {most:,} rows and {MOST_NUMBERS:,} numbers at most",

@@ -1,30 +1,31 @@
-"""The policies that a plan compares, and what is known of them without the certifying rows.
+"""The policies that a plan compares, and a rehearsal of them on rows that may be read.
 
-Where pi0 can be called they are its tilts, and the reward model gives their moments over whole
-distributions. Where only the propensities of logged actions are known they are mixtures
-lambda pi0 + (1 - lambda) pi_q, with pi_q a softmax of q-hat over what was shown: the weight of a
-logged row, lambda + (1 - lambda) pi_q / p, needs no more than p. Rewards enter through a calibrated
-q-hat, so that few rewards do not make a candidate look good by luck. Where weights depend on p, so
-must the calibration: pi0 may know what q-hat does not, and then what it rarely shows earns less
-than q-hat says. What is left of that is corrected by the rows' own rewards, after q-hat's slope on
-these very rows has been taken out: along q-hat only the select fold, which did not fit it, counts.
+Where pi0 can be called they are its tilts. Where only the propensities of logged actions are known
+they are mixtures lambda pi0 + (1 - lambda) pi_q, with pi_q a tilt of an even choice by q-hat: the
+weight of a logged row, lambda + (1 - lambda) pi_q / p, needs no more than p.
+
+The rehearsal: learn and select rows are cut into parts; for each part the reward model is fitted
+on the others, the candidates are built from it, and the part's rows, which that model has not
+seen, say what a certificate would see: w and r of every row. So any reward column and any segment
+can be asked for, and a candidate does not look good because q-hat remembers its own rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from depsue import rng
+from depsue.certificates.promise import Promise
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
-from depsue.estimators.weights import importance_weights
-from depsue.learners.anticipate import FIRST_NOVEL_STRENGTH, Anticipation
-from depsue.learners.room import Moments, clip_for, moments
+from depsue.learners.anticipate import CAPS, FIRST_NOVEL_STRENGTH
+from depsue.learners.anticipate import STRENGTHS as TILTS
+from depsue.learners.room import Aim, Moments, moments
 from depsue.policies import SoftmaxOfScores, Uniform
 from depsue.policies.tilted import ByModel, Tilted
 from depsue.protocols import Policy, RewardModel
@@ -32,259 +33,240 @@ from depsue.protocols import Policy, RewardModel
 SHARES = (0.0, 0.5, 0.8)
 """lambda, the share of pi0, where pi0 cannot be called."""
 STRENGTHS = (0.5, 1.0, 2.0)
-"""Of the softmax, in standard deviations of q-hat."""
+"""Of the tilt there, in standard deviations of q-hat."""
 CAP = 50.0
-FEWEST_REWARDS = 10
-"""Select rows with a reward that a slope takes, at least."""
+DOUBT = 0.5
+"""Standard errors of the rehearsal that are taken off what a candidate earned in it."""
+FEWEST_REWARDS = 20
+"""Rows with a reward that a rehearsal takes, at least."""
+PARTS, FEWER_PARTS, MANY_ROWS = 4, 2, 200_000
+"""Parts of the rows; fewer where rows are many, for then q-hat can spare half of them."""
+MOST_ROWS = 500_000
 MOST_ENTRIES = 50_000_000
-"""Probabilities that are computed for a candidate, at most; then rows are drawn from the logs."""
+"""Of a rehearsal: rows, and probabilities for one candidate; else rows are drawn."""
+AT_ONCE = 4_000_000
+"""Probabilities in memory."""
 SOME_CONTEXTS = 500
 EVEN = 0.1
 """Share of the novel exposure that is spread evenly."""
 
+Fit = Callable[[LoggedData, str], RewardModel]
+"""Rows, and what they are called -> q-hat."""
+
 
 @dataclass(frozen=True, eq=False)
-class Option:
-    """One pi_old, with what is anticipated of it.
+class Part:
+    """One pi_old: a share of pi0, and a tilt for the rest.
 
     Args:
         name: in words.
-        value: V(pi_old), as the calibrated reward model sees it.
-        moments: for a clip, the moments of its terms.
-        policy: the policy that pi0 is mixed with; None for pi0 itself.
+        tilt: None for pi0 itself.
         kept: the share of pi0.
     """
 
     name: str
-    value: float
-    moments: Callable[[float], Moments] = field(repr=False)
-    policy: Policy | None = None
+    tilt: Tilted | None = None
     kept: float = 0.0
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """reward = level + slope (q-hat - centre): what the select fold says of q-hat.
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What a promise is about, among the rehearsed rows.
 
     Args:
-        slope: of rewards on predictions.
-        error: its standard error.
-        level: the mean reward of learn and select rows.
-        centre: the mean prediction there.
-        r_max: the largest possible reward.
-        used: the slope that is used: less one standard error, within [0, 1]; 0 unless `told`.
-        told: whether FEWEST_REWARDS select rows have a reward, without which no slope can be told.
+        rows: (k,) which of the rows.
+        reward: (k,) their rewards.
+        share: (k,) what each counts for; they sum to 1.
+        part: the share of all rows (or units) that these are.
+        paired: whether the floor is relative, so that only V(pi_old) - V(pi0) is in doubt.
     """
 
-    slope: float
-    error: float
-    level: float
-    centre: float
-    r_max: float
-    used: float
-    told: bool = True
-
-    @classmethod
-    def of(cls, model: RewardModel, learn: LoggedData, select: LoggedData) -> Calibration:
-        """From the select fold's slope, and the mean of both folds."""
-        both = joined([learn, select])
-        every = _on_rows(model, both)
-        x, y = _on_rows(model, select), select.reward
-        variance = float(x.var())
-        slope = error = 0.0
-        if variance > 1e-12:
-            slope = _slope(x, y)
-            error = float(y.std()) / math.sqrt(variance * len(y))
-        told = int((y > 0).sum()) >= FEWEST_REWARDS
-        used = min(max(slope - error, 0.0), 1.0) if told else 0.0
-        level = max(float(both.reward.mean()), 0.5 * both.r_max / len(both))  # never quite 0
-        return cls(slope, error, level, float(every.mean()), both.r_max, used, told)
-
-    def __call__(self, q_hat: FloatArray) -> FloatArray:
-        """Predictions, corrected."""
-        wide = np.asarray(q_hat, dtype=np.float64)
-        return np.asarray(np.clip(self.level + self.used * (wide - self.centre), 0.0, self.r_max))
+    rows: IntArray
+    reward: FloatArray
+    share: FloatArray
+    part: float
+    paired: bool = True
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
-    """All that is compared.
+class Rehearsal:
+    """The candidates on rows that the models which built them have not seen.
 
     Args:
-        logging_value: V(pi0), by the same reckoning.
-        novel_value: the value of pi_new, as q-hat sees it; 0 where nothing is known of it.
-        options: pi0 first.
+        rows: the m rows.
+        predicted: (m,) q-hat of each, by a model that has not seen it.
+        weights: (candidates, m) pi_old / p; pi0 first.
+        names: of the candidates.
+        values: independent values among the rows: their number, or fewer where rows repeat units.
+        n: independent values to certify with.
     """
 
-    logging_value: float
-    novel_value: float
-    options: tuple[Option, ...]
+    rows: LoggedData
+    predicted: FloatArray
+    weights: FloatArray = field(repr=False)
+    names: tuple[str, ...]
+    values: float
+    n: float
+
+    def sides(self, aim: Aim) -> tuple[Side, ...]:
+        """One for each promise."""
+        return tuple(self.side(promise) for promise in aim.promises)
+
+    def side(self, promise: Promise) -> Side:
+        """The rows and rewards of one promise."""
+        own, mask = promise.rows(self.rows)
+        whole, units = self.rows.unit, own.unit
+        part = len(own) / len(mask)
+        if whole is not None and units is not None:
+            part = len(np.unique(units)) / len(np.unique(whole))
+        paired = promise.floor.ratio is not None
+        return Side(np.flatnonzero(mask), own.reward, own.row_weights, part, paired)
+
+    def moments(self, candidate: int, side: Side, clip: float) -> Moments:
+        """The moments of a candidate's terms for one promise, with its doubt."""
+        w = np.minimum(self.weights[candidate, side.rows].astype(np.float64), clip)
+        r, values = side.reward, self.values * side.part
+        found = moments(side.share, w, (r, r**2, r**4), clip)
+        gain = (w - 1) * r if side.paired else w * r
+        spread = float(side.share @ (gain - side.share @ gain) ** 2)
+        error = DOUBT * math.sqrt(spread / max(values, 1.0))
+        return replace(found, error=error, at=self.n, share=side.part)
 
 
-def tilts(
-    known: Anticipation, calibration: Calibration, kappas: tuple[float, float], *, described: bool
-) -> Options:
-    """pi0 and its tilts, where pi0 can be called.
+def parts_of(model: RewardModel, rows: LoggedData, pi0: Policy | None) -> list[Part]:
+    """pi0, and what is compared with it.
 
     Args:
-        known: the contexts, pi0 and q-hat on them.
-        calibration: of q-hat.
-        kappas: E[r^2] / E[r] and E[r^4] / E[r].
-        described: whether features say anything of the novel actions.
+        model: q-hat.
+        rows: learn and select rows; their contexts set the scale, their actions what was shown.
+        pi0: if it can be called.
     """
-    q = calibration(known.q_hat)
-    value_now = known.average(known.pi0 * q)
-    share = known.pi0 * _context_shares(known)[:, None]
-    shown = share > 0
-    options = []
-    for part, _ in known.old_parts(0.0):
-        table = part.tilt(known.pi0, known.q_hat) if isinstance(part, Tilted) else known.pi0
-        w = (table[shown] / known.pi0[shown]).astype(np.float32)
-        name = "pi0"
-        if isinstance(part, Tilted):
-            name = f"pi0 tilted by {part.strength:g} q-hat, cap {part.cap:g}"
-        value = known.average(table * q)
-        own = part if isinstance(part, Tilted) else None
-        options.append(Option(name, value, _over(share[shown], w, q[shown], kappas), own))
-    new, _ = known.new_parts(even=EVEN if described else 1.0, factors=None)[0]
-    fresh = known.average(_choice(new, known) * q) if described else 0.0
-    return Options(value_now, fresh, tuple(options))
+    contexts = rows.contexts[:SOME_CONTEXTS]
+    q_hat = np.asarray(model.predict(contexts), dtype=np.float64)
+    found = [Part("pi0")]
+    if pi0 is not None:
+        base = np.concatenate([np.asarray(pi) for _, pi in pi0.distributions(contexts)])
+        centred = q_hat - np.einsum("ca,ca->c", base, q_hat)[:, None]
+        scale = max(math.sqrt(float((base * centred**2).sum(axis=1).mean())), 1e-9)
+        for cap in CAPS:
+            for strength in TILTS:
+                tilt = Tilted(pi0, model, strength=strength, cap=cap, scale=scale)
+                found.append(Part(f"pi0 tilted by {strength:g} q-hat, cap {cap:g}", tilt))
+        return found
+    counts = np.bincount(rows.action, minlength=len(rows.catalogue))
+    scale = _spread(q_hat, counts > 0)
+    for name, base_policy in _bases(counts):
+        for strength in STRENGTHS:
+            tilt = Tilted(base_policy, model, strength=strength, cap=CAP, scale=scale)
+            for kept in SHARES:
+                mixed = f"{kept:g} pi0 + {1 - kept:g} " if kept else ""
+                found.append(Part(f"{mixed}{name} tilted by {strength:g} q-hat", tilt, kept))
+    return found
 
 
-def mixtures(
-    rows: LoggedData,
-    model: RewardModel,
-    calibration: Calibration,
-    *,
-    n: float,
-    described: bool,
-    seed: int,
-) -> Options:
-    """pi0 and its mixtures with softmaxes of q-hat, where only propensities are known.
+def rehearse(
+    rows: LoggedData, fit: Fit, pi0: Policy | None, *, values: float, n: float, seed: int
+) -> Rehearsal:
+    """The candidates on rows that their models have not seen.
 
     Args:
         rows: learn and select rows.
-        model: q-hat.
-        calibration: of it.
-        n: certifying rows; they set the largest weight that counts.
-        described: as for `tilts`.
+        fit: fits q-hat.
+        pi0: if it can be called.
+        values, n: as in `Rehearsal`.
         seed: of the rows that are drawn, where there are too many.
     """
-    rows, clip = _some(rows, seed), clip_for(n)
-    kappas, q_hat = reward_ratios(rows), _on_rows(model, rows)
-    fitted = replace(calibration, used=_slope(q_hat, rows.reward))(q_hat)
-    rarity = np.log(rows.propensity)
-    steep = _slope(rarity, rows.reward - fitted) if calibration.told else 0.0
-    bend = steep * (rarity - rarity.mean())
-    q = np.clip(calibration(q_hat) + bend, 0.0, rows.r_max)
-    missed = rows.reward - np.clip(fitted + bend, 0.0, rows.r_max)
-    share, value = rows.row_weights, float(rows.row_weights @ q)
-    options = [Option("pi0", value, _over(share, np.ones(len(q)), q, kappas))]
-    counts = np.bincount(rows.action, minlength=len(rows.catalogue))
-    spread = _spread(model, rows, counts > 0)
-    bases: tuple[tuple[str, Policy], ...] = (
-        ("uniform", Uniform(counts > 0)),
-        ("frequencies", _frequencies(counts)),
+    count = PARTS if len(rows) <= MANY_ROWS else FEWER_PARTS
+    cut = rows.split([1 / count] * count, salt="depsue rehearsal")
+    held, predicted, weights = [], [], []
+    names: tuple[str, ...] = ()
+    for k, own in enumerate(cut):
+        others = joined([other for j, other in enumerate(cut) if j != k])
+        model = fit(others, f"rehearsal {k + 1}/{count}")
+        some = _some(own, MOST_ROWS // count, seed)
+        compared = parts_of(model, rows, pi0)
+        names = tuple(part.name for part in compared)
+        held.append(some)
+        predicted.append(model.predict_pairs(some.contexts, some.action, some.context))
+        weights.append(_weights(compared, model, some))
+    together = np.concatenate(weights, axis=1)
+    means = together.mean(axis=1, keepdims=True, dtype=np.float64)
+    if pi0 is None:  # E[w] <= 1: what exceeds it is chance
+        means = np.maximum(means, 1.0)
+    together /= means.astype(np.float32)  # where pi0 can be called E[w] = 1
+    some_rows = joined(held)
+    values *= len(some_rows) / len(rows)
+    guesses = np.concatenate(predicted).astype(np.float64)
+    return Rehearsal(some_rows, guesses, together, names, values, n)
+
+
+def novel_choice(model: RewardModel, rows: LoggedData, described: bool) -> Policy:
+    """pi_new: by q-hat, partly even; evenly where nothing describes the items."""
+    novel = rows.catalogue.novel
+    if not described:
+        return Uniform(novel)
+    q_hat = np.asarray(model.predict(rows.contexts[:SOME_CONTEXTS]), dtype=np.float64)
+    scale = _spread(q_hat, novel)
+    return ByModel(model, novel, strength=FIRST_NOVEL_STRENGTH, scale=scale, even=EVEN)
+
+
+def value_by(
+    model: RewardModel, choice: Policy, rows: LoggedData, corrected: Callable[..., FloatArray]
+) -> float:
+    """The value of a policy as the corrected q-hat sees it, over some of the contexts."""
+    contexts, counts = rows.contexts[:SOME_CONTEXTS], rows.context_counts[:SOME_CONTEXTS]
+    q = corrected(np.asarray(model.predict(contexts)))
+    pi = np.concatenate([np.asarray(one) for _, one in choice.distributions(contexts)])
+    return float((counts / counts.sum()) @ (pi * q).sum(axis=1))
+
+
+def _weights(compared: Sequence[Part], model: RewardModel, rows: LoggedData) -> FloatArray:
+    """(candidates, m) pi_old / p, a chunk of contexts at a time: q-hat and base are asked once."""
+    out = np.ones((len(compared), len(rows)), dtype=np.float32)
+    tilts = {id(part.tilt): part.tilt for part in compared if part.tilt is not None}
+    bases = {id(tilt.base): tilt.base for tilt in tilts.values()}
+    order = np.argsort(rows.context, kind="stable")
+    at_once = max(AT_ONCE // len(rows.catalogue), 1)
+    for start in range(0, len(rows.contexts), at_once):
+        contexts = rows.contexts[start : start + at_once]
+        low, high = np.searchsorted(rows.context[order], [start, start + len(contexts)])
+        some = order[low:high]
+        at = rows.context[some] - start, rows.action[some]
+        q_hat = np.asarray(model.predict(contexts), dtype=np.float64)
+        tables = {
+            key: np.concatenate([np.asarray(pi) for _, pi in base.distributions(contexts)])
+            for key, base in bases.items()
+        }
+        drawn = {
+            key: tilt.tilt(tables[id(tilt.base)], q_hat)[at] / rows.propensity[some]
+            for key, tilt in tilts.items()
+        }
+        for place, part in enumerate(compared):
+            if part.tilt is not None:
+                out[place, some] = part.kept + (1 - part.kept) * drawn[id(part.tilt)]
+    return out
+
+
+def _bases(counts: IntArray) -> tuple[tuple[str, Policy], ...]:
+    """Even choices among what was shown: uniform, and as often as it was shown."""
+    logs = np.log(np.maximum(counts, 0.5))
+    often = SoftmaxOfScores(
+        lambda contexts: np.broadcast_to(logs, (len(contexts), len(logs))), 1.0, counts > 0
     )
-    for name, base in bases:
-        for strength in STRENGTHS:
-            pi_q = Tilted(base, model, strength=strength, cap=CAP, scale=spread)
-            v = np.minimum(importance_weights(pi_q, rows), clip)
-            v = v / max(float(share @ v), 1.0)  # E[w] <= 1: what exceeds it is chance
-            off, error = _mean(v * missed, share)
-            for kept in SHARES:
-                w = kept + (1 - kept) * v
-                gain, noise = _mean((w - 1) * q, share)
-                down, doubt = (1 - kept) * off, math.hypot((1 - kept) * error, noise)
-                if not calibration.told:
-                    down, doubt = min(down - doubt, 0.0), 0.0
-                parts = f"{kept:g} pi0 + {1 - kept:g} " if kept else ""
-                words = f"{parts}{name} tilted by {strength:g} q-hat"
-                found = _over(share, w, q, kappas, (down, doubt, n))
-                options.append(Option(words, value + gain + down - doubt, found, pi_q, kept))
-    fresh = _novel_value(rows, model, calibration) if described else 0.0
-    return Options(value, fresh, tuple(options))
+    return ("uniform", Uniform(counts > 0)), ("frequencies", often)
 
 
-def reward_ratios(rows: LoggedData) -> tuple[float, float]:
-    """E[r^2] / E[r] and E[r^4] / E[r]; 1 and 1 for rewards that are 0 or 1."""
-    mean = float(rows.reward.mean())
-    if mean <= 0:
-        return rows.r_max, rows.r_max**3
-    return float((rows.reward**2).mean()) / mean, float((rows.reward**4).mean()) / mean
-
-
-def _some(rows: LoggedData, seed: int) -> LoggedData:
-    """The rows, or a draw from them where their probabilities would be too many."""
-    most = max(MOST_ENTRIES // len(rows.catalogue), 1000)
+def _some(rows: LoggedData, most: int, seed: int) -> LoggedData:
+    """The rows, or a draw from them where they or their probabilities would be too many."""
+    if len(rows.contexts) * len(rows.catalogue) > MOST_ENTRIES // PARTS:
+        most = min(most, max(MOST_ENTRIES // PARTS // len(rows.catalogue), 1000))
     if len(rows) <= most:
         return rows
     some = rng.generator(seed, "plan rows").choice(len(rows), most, replace=False)
     return rows.take(np.sort(some))
 
 
-def _slope(x: FloatArray, y: FloatArray) -> float:
-    """Of y on x, by least squares; 0 where x does not vary."""
-    variance = float(x.var())
-    return float(((x - x.mean()) * y).mean()) / variance if variance > 1e-12 else 0.0
-
-
-def _mean(values: FloatArray, share: FloatArray) -> tuple[float, float]:
-    """The mean of (n,) values, and its standard error."""
-    mean = float(share @ values)
-    return mean, math.sqrt(float(share @ (values - mean) ** 2) / len(values))
-
-
-def _over(
-    share: FloatArray,
-    w: FloatArray,
-    q: FloatArray,
-    kappas: tuple[float, float],
-    corrected: tuple[float, float, float] = (0.0, 0.0, 1.0),
-) -> Callable[[float], Moments]:
-    """The moments for a clip; E[w r] moved by a correction, with its error at so many rows."""
-    rewards = (q, q * kappas[0], q * kappas[1])
-    by, error, at = corrected
-
-    def of(clip: float) -> Moments:
-        found = moments(share, w, rewards, clip)
-        return replace(found, first=found.first + np.array([0.0, by]), error=error, at=at)
-
-    return of
-
-
-def _novel_value(rows: LoggedData, model: RewardModel, calibration: Calibration) -> float:
-    """The value of pi_new by q-hat, over some of the contexts."""
-    novel, contexts = rows.catalogue.novel, rows.contexts[:SOME_CONTEXTS]
-    spread = _spread(model, rows, novel)
-    new = ByModel(model, novel, strength=FIRST_NOVEL_STRENGTH, scale=spread, even=EVEN)
-    q_hat = np.asarray(model.predict(contexts))
-    weights = rows.context_counts[:SOME_CONTEXTS] / rows.context_counts[:SOME_CONTEXTS].sum()
-    return float(weights @ (new.choice(q_hat) * calibration(q_hat)).sum(axis=1))
-
-
-def _spread(model: RewardModel, rows: LoggedData, actions: Mask) -> float:
-    """The standard deviation of q-hat over these actions within a context."""
-    table = np.asarray(model.predict(rows.contexts[:SOME_CONTEXTS]), dtype=np.float64)[:, actions]
+def _spread(q_hat: FloatArray, actions: Mask) -> float:
+    """The standard deviation of (c, A) predictions over these actions within a context."""
+    table = q_hat[:, actions]
     return max(float((table - table.mean(axis=1, keepdims=True)).std()), 1e-9)
-
-
-def _choice(new: Policy, known: Anticipation) -> FloatArray:
-    return new.choice(known.novel_q) if isinstance(new, ByModel) else np.zeros_like(known.q_hat)
-
-
-def _context_shares(known: Anticipation) -> FloatArray:
-    """(c,) what each of the anticipation's contexts counts for."""
-    return known.exposure(np.eye(len(known.pi0)))
-
-
-def _frequencies(counts: IntArray) -> Policy:
-    logs = np.log(np.maximum(counts, 0.5))
-    return SoftmaxOfScores(
-        lambda contexts: np.broadcast_to(logs, (len(contexts), len(logs))), 1.0, counts > 0
-    )
-
-
-def _on_rows(model: RewardModel, rows: LoggedData) -> FloatArray:
-    found = model.predict_pairs(rows.contexts, rows.action, rows.context)
-    return np.asarray(found, dtype=np.float64)

@@ -1,58 +1,53 @@
 """The frontier from logs alone: how much novelty a certificate is likely to allow, at what value.
 
-Planning reads the learn and select folds, never the certifying one: it fits q-hat on the first,
-calibrates it on the second, and asks of every candidate pi_old how far the mixture
-(1 - nu) pi_old + nu pi_new can go until its anticipated bound meets the floor. A plan promises
-nothing; the certificate does, on rows that the plan has not seen.
+Planning reads the learn and select folds, never the certifying one: it rehearses every candidate
+pi_old on them and asks how far the mixture (1 - nu) pi_old + nu pi_new can go until its anticipated
+bound meets a floor. A plan promises nothing; the certificate does, on rows that the plan has not
+seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from depsue.certificates import Folds, three_folds
+from depsue.certificates import Folds, Levels, Promise, Rules, three_folds
 from depsue.certificates.propensities import PropensityReport, require_propensities
 from depsue.data.checks import FloatArray
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
 from depsue.errors import require
-from depsue.learners.anticipate import Anticipation
-from depsue.learners.assumed import SHARE, Assumed, novelty_before_logs, rows_before_logs
+from depsue.learners.assumed import MORE, USUAL, Assumed, MoreRows
 from depsue.learners.candidates import (
-    Calibration,
-    Option,
-    Options,
-    mixtures,
-    reward_ratios,
-    tilts,
+    FEWEST_REWARDS,
+    Rehearsal,
+    novel_choice,
+    parts_of,
+    rehearse,
+    value_by,
 )
 from depsue.learners.planned import (
+    Calibration,
+    Chosen,
+    Kept,
     Plan,
     PlanSettings,
     Point,
     about_words,
-    assumed_spread_words,
     assumed_words,
     rests_on_words,
     why_words,
 )
-from depsue.learners.room import Aim, Moments, boldest, clip_for, reach, room, rows_for
+from depsue.learners.room import Moments, clip_for, reach, rooms, tighter_bound
 from depsue.policies.tilted import Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards
 
-TIMES = (1, 2, 5, 10)
-"""Multiples of the rows at hand that the plan looks at."""
-MORE = 0.01
-"""Novelty above the certain level that counts as more."""
 LEVELS = 9
 """Of the frontier's table, about."""
-SPREAD = 0.3
-"""Of log rewards among what pi0 shows; assumed where the logs cannot tell."""
 NAIVE = "Naive Safe Exploration (pi0)"
 
 
@@ -61,6 +56,7 @@ def plan(
     settings: PlanSettings | None = None,
     *,
     logging_policy: Policy | None = None,
+    fit: Callable[[LoggedData], RewardModel] | None = None,
     seed: int = 0,
     watch: Watch = silent,
 ) -> Plan:
@@ -70,10 +66,12 @@ def plan(
         logs: rows that pi0 logged.
         settings: what is planned for.
         logging_policy: pi0, if it can be called.
+        fit: fits a reward model of your own to rows; None fits what certified exploration does.
         seed: of the reward model.
         watch: shows progress.
     """
     settings = settings or PlanSettings()
+    settings = replace(settings, aim=replace(settings.aim, r_max=logs.r_max))
     require(
         bool(logs.catalogue.novel.any()),
         "there must be a novel item to plan for",
@@ -81,33 +79,27 @@ def plan(
         cure="mark the novel items",
     )
     folds = three_folds(logs, settings.campaign, settings.fractions)
+    readable = joined([folds.learn, folds.select])
+    for promise in settings.aim.promises:
+        promise.rows(readable)  # refused before the work
     watch("propensities", 0, 1, "")
     report = require_propensities(folds.learn, folds.select, logging_policy=logging_policy)
     watch("propensities", 1, 1, "nothing refutes them")
-    model = _fitted(folds, settings, seed, watch)
-    readable = joined([folds.learn, folds.select])
-    n = independent(readable, folds)
-    calibration = Calibration.of(model, folds.learn, folds.select)
 
+    def fitted(rows: LoggedData, name: str) -> RewardModel:
+        if fit is not None:
+            return fit(rows)
+        return _fitted(rows, settings, seed, lambda what, *more: watch(f"{name}: {what}", *more))
+
+    n = independent(readable, folds)
+    values = n * len(readable) / max(len(folds.certify), 1)
+    rehearsal = rehearse(readable, fitted, logging_policy, values=values, n=n, seed=seed)
+    model = Remembering(fitted(folds.learn, "candidates"), readable.contexts)
     watch("frontier", 0, 1, "")
-    described = settings.described
-    if logging_policy is None:
-        options = mixtures(
-            readable,
-            model,
-            calibration,
-            n=n,
-            described=described,
-            seed=seed,
-        )
-    else:
-        known = Anticipation(
-            folds.select, model, logging_policy, logging_policy, clip=clip_for(n), seed=seed
-        )
-        options = tilts(known, calibration, reward_ratios(readable), described=described)
-    found = _Frontier(options, n, settings)
+    found = _Frontier(rehearsal, model, readable, logging_policy, settings)
+    answer = found.plan(len(logs), report)
     watch("frontier", 1, 1, "")
-    return found.plan(logs, readable, calibration, report, assumed_words(readable, n, settings))
+    return answer
 
 
 def independent(readable: LoggedData, folds: Folds) -> float:
@@ -126,35 +118,69 @@ def independent(readable: LoggedData, folds: Folds) -> float:
 class _Frontier:
     """Every candidate's reach, and the choice among them."""
 
-    def __init__(self, options: Options, n: float, settings: PlanSettings) -> None:
-        self.options, self.n, self.settings, self.aim = options, n, settings, settings.aim
-        self.nus = self.aim.novelties
-        self.of = [(one, one.moments(clip_for(n))) for one in options.options]
-        self.places = [reach(moments, n, self.aim) for _, moments in self.of]
-        self.base = options.logging_value or 1.0
+    def __init__(
+        self,
+        rehearsal: Rehearsal,
+        model: RewardModel,
+        readable: LoggedData,
+        logging_policy: Policy | None,
+        settings: PlanSettings,
+    ) -> None:
+        self.rehearsal, self.readable, self.settings = rehearsal, readable, settings
+        self.aim, self.n, self.pi0 = settings.aim, rehearsal.n, logging_policy
+        self.nus, self.sides = self.aim.novelties, rehearsal.sides(self.aim)
+        fewest = min(int((side.reward > 0).sum()) for side in self.sides)
+        self.told, self.names = fewest >= FEWEST_REWARDS, rehearsal.names
+        self.of = self._moments(self.n)
+        self.places = [reach(found, self.n, self.aim) for found in self.of] if self.told else []
+        self.parts = parts_of(model, readable, logging_policy)
+        self.new = novel_choice(model, readable, settings.described)
+        self.calibration = Calibration.of(rehearsal.predicted, rehearsal.rows)
+        whole, clip = rehearsal.side(Promise()), clip_for(self.n)
+        earned = [rehearsal.moments(k, whole, clip) for k in range(len(self.names))]
+        self.base = float(earned[0].first[0]) or 1.0
+        gains = [float(one.first[1] - one.first[0] - one.error) for one in earned]
+        self.values = [1 + gain / self.base for gain in gains]
+        self.fresh = 0.0
+        if settings.described:
+            self.fresh = value_by(model, self.new, readable, self.calibration) / self.base
 
-    def points(self, option: Option, moments: Moments, nu: FloatArray) -> list[Point]:
-        """The candidate at each of the novelties."""
-        worst = (1 - nu) * option.value / self.base
-        value = worst + nu * self.options.novel_value / self.base
-        left = room(moments, nu, self.n, self.aim) / self.base
-        columns = (one.tolist() for one in (nu, value, worst, left))
-        return [Point(a, b, c, d, option.name) for a, b, c, d in zip(*columns, strict=True)]
+    def at(self, n: float) -> list[Sequence[Moments]]:
+        """What is known of the candidates; of none where rewards are too few."""
+        return self._moments(n) if self.told else []
 
-    def naive(self, nu: float) -> Point:
-        """pi0 beside new items, at a level that is certain."""
-        option, moments = self.of[0]
-        point = self.points(option, moments, np.array([nu]))[0]
-        left = max(1 - nu - self.aim.ratio, 0.0)
-        return Point(nu, point.value, point.worst, left, NAIVE)
+    def _moments(self, n: float) -> list[Sequence[Moments]]:
+        """For every candidate the moments of each promise, clipped as for n certifying rows."""
+        return [
+            [self.rehearsal.moments(k, side, clip_for(n)) for side in self.sides]
+            for k in range(len(self.names))
+        ]
+
+    def points(self, k: int, nu: FloatArray, left: FloatArray | None = None) -> list[Point]:
+        """Candidate k at each of the novelties."""
+        left = rooms(self.of[k], nu, self.n, self.aim) if left is None else left
+        worst = (1 - nu) * self.values[k]
+        columns = (one.tolist() for one in (nu, worst + nu * self.fresh, worst, left.min(axis=0)))
+        binds = [self.aim.promises[place].name for place in left.argmin(axis=0)]
+        name = self.names[k]
+        return [Point(a, b, c, d, name, e) for a, b, c, d, e in zip(*columns, binds, strict=True)]
+
+    def certain_points(self, nu: FloatArray) -> list[Point]:
+        """pi0 beside new items, at levels that are certain under relative floors."""
+        left = rooms(self.of[0], nu, self.n, self.aim)
+        for place, promise in enumerate(self.aim.promises):
+            if promise.floor.ratio is not None:
+                left[place] = np.maximum(1 - nu - promise.floor.ratio, 0.0)
+        name = NAIVE if self.aim.certain > 0 else self.names[0]
+        return [replace(point, policy=name) for point in self.points(0, nu, left)]
 
     def all_points(self) -> list[Point]:
         """Every level of every candidate that is likely to pass, and the certain ones."""
-        found = [self.naive(float(nu)) for nu in self.nus if nu <= self.aim.certain + 1e-12]
-        found.append(self.naive(self.aim.certain))
-        for (option, moments), places in zip(self.of, self.places, strict=True):
+        certain = self.aim.certain
+        found = self.certain_points(np.append(self.nus[self.nus < certain - 1e-9], certain))
+        for k, places in enumerate(self.places):
             if len(places):
-                found += self.points(option, moments, self.nus[places])
+                found += self.points(k, self.nus[places])
         return found
 
     def worth(self, point: Point) -> tuple[float, float]:
@@ -164,29 +190,25 @@ class _Frontier:
         weight = 0.0 if isinstance(self.settings.objective, str) else self.settings.objective
         return point.value + float(weight) * point.novelty, point.novelty
 
-    def plan(
-        self,
-        logs: LoggedData,
-        readable: LoggedData,
-        calibration: Calibration,
-        report: PropensityReport,
-        assumptions: tuple[str, ...],
-    ) -> Plan:
+    def plan(self, rows: int, report: PropensityReport) -> Plan:
         """All of it, in words and numbers."""
-        points, certain = self.all_points(), self.aim.certain
+        points, aim, certain = self.all_points(), self.aim, self.aim.certain
         pick = max(points, key=self.worth)
         top = max(point.novelty for point in points)
         enough = top > certain + 1e-9
-        more = _More(self, len(logs), calibration, top)
-        needed = more.needed()
+        usual = self._assumed(USUAL)
+        more = MoreRows(self.at, aim, n=self.n, rows=rows, top=top, usual=usual)
+        needed, wish = more.needed(self.settings.wish), round(certain + MORE, 6)
+        spreads = (USUAL / 2, 2 * USUAL) if more.assumed else ()
+        others = [more.rows(wish, self._assumed(spread)) for spread in spreads]
         return Plan(
-            rows=len(logs),
+            rows=rows,
             certifying=self.n,
             certain=certain,
             frontier=_envelope(points, certain),
             reaches=tuple(
-                self.points(option, moments, self.nus[places[-1:]])[0]
-                for (option, moments), places in zip(self.of, self.places, strict=True)
+                self.points(k, self.nus[places[-1:]])[0]
+                for k, places in enumerate(self.places)
                 if len(places)
             ),
             pick=pick,
@@ -194,95 +216,82 @@ class _Frontier:
             enough=enough,
             times=more.times(),
             needed=needed,
-            needed_rests_on=more.rests_on(),
-            model=about_words(calibration, readable),
+            needed_rests_on=rests_on_words(more.assumed, wish, others),
+            model=about_words(self.calibration, self.readable),
             propensities=str(report).splitlines()[0],
             notes=report.notes,
-            assumptions=assumptions,
+            assumptions=assumed_words(self.readable, self.n, self.settings),
+            promises=self._kept(pick),
+            chosen=self._chosen(pick),
         )
 
+    def _assumed(self, spread: float) -> Assumed:
+        """What is assumed where the rehearsal cannot tell: pi0's rewards are as they are."""
+        largest = [self.aim.largest(promise) for promise in self.aim.promises]
+        rates = [
+            (min(max(float(one.first[0]) / r_max, 1e-9), 0.9), one.share)
+            for one, r_max in zip(self.of[0], largest, strict=True)
+        ]
+        rate = min(self.calibration.level / self.calibration.r_max, 0.9)
+        return Assumed(rate, spread, tuple(rates))
 
-class _More:
-    """What more rows would buy: as q-hat is calibrated, or as assumed where it cannot be told.
-
-    It cannot be told where no number of rows helps the calibrated q-hat, and where rows as few as
-    those at hand would not have shown a spread of the usual size either.
-    """
-
-    def __init__(self, frontier: _Frontier, rows: int, found: Calibration, top: float) -> None:
-        self.aim, self.n, self.rows = frontier.aim, frontier.n, rows
-        self.per = rows / frontier.n
-        self.wish = frontier.settings.wish
-        self._options = frontier.options.options
-        self.later = self._moments(self.n * TIMES[-1])
-        self.rate = min(found.level / found.r_max, 0.9)
-        self.assumed: Assumed | None = None
-        helped = rows_for(self.later, self.aim.certain + MORE, self.aim) is not None
-        usual = Assumed(self.rate, SPREAD)
-        if not helped and novelty_before_logs(self.n / SHARE, usual, self._unit) <= top + 1e-9:
-            self.assumed = usual
-
-    @property
-    def _unit(self) -> Aim:
-        """The same aim for rewards as shares of r_max."""
-        return replace(self.aim, r_max=1.0)
-
-    def _moments(self, n: float) -> list[Moments]:
-        return [one.moments(clip_for(n)) for one in self._options]
-
-    def times(self) -> tuple[tuple[int, float], ...]:
-        """Multiples of the rows at hand, and the novelty that is likely then."""
+    def _kept(self, pick: Point) -> tuple[Kept, ...]:
+        """Each promise at the pick."""
+        k = self._candidate(pick)
+        left = rooms(self.of[k], np.array([pick.novelty]), self.n, self.aim)[:, 0]
         found = []
-        for k in TIMES:
-            n = self.n * k
-            if self.assumed is None:
-                found.append((k, boldest(self._moments(n), n, self.aim)))
-            else:
-                found.append((k, novelty_before_logs(n / SHARE, self.assumed, self._unit)))
+        for promise, one, room in zip(self.aim.promises, self.of[k], left, strict=True):
+            ratio, base = promise.floor.ratio, float(one.first[0])
+            if k == 0 and ratio is not None:
+                room = max(1 - pick.novelty - ratio, 0.0)
+            size = self.n * one.share
+            found.append(
+                Kept(promise.name, str(promise.floor), self.aim.each, size, base, float(room))
+            )
         return tuple(found)
 
-    def needed(self) -> tuple[tuple[float, float | None], ...]:
-        """Novelties, and the rows in all that they need."""
-        certain = self.aim.certain
-        asked = (certain + MORE, 2 * certain, self.wish or certain + MORE)
-        wishes = sorted({round(one, 6) for one in asked if certain < one <= self.aim.most})
-        return tuple((wish, self._rows(wish, self.assumed)) for wish in wishes)
+    def _candidate(self, pick: Point) -> int:
+        return 0 if pick.policy == NAIVE else self.names.index(pick.policy)
 
-    def _rows(self, wish: float, assumed: Assumed | None) -> float | None:
-        if assumed is None:
-            n = rows_for(self.later, wish, self.aim)
-            return None if n is None else n * self.per
-        rows = rows_before_logs(wish, assumed, self._unit)
-        return None if rows is None else rows * SHARE * self.per
+    def _chosen(self, pick: Point) -> Chosen | None:
+        """The pick's candidate, from its safest level on; None if it needs no certificate."""
+        if pick.policy == NAIVE:
+            return None
+        k = self._candidate(pick)
+        rules = Rules(self.aim.promises, self.aim.delta, clip=clip_for(self.n))
+        left = rooms(self.of[k], self.nus, self.n, self.aim).min(axis=0)
+        start, end = int(left.argmax()), len(self.nus) - 1
+        if self.settings.objective != "most-novelty":
+            end = int(np.abs(self.nus - pick.novelty).argmin())
+        step = 1 if end >= start else -1
+        nus = self.nus[np.arange(start, end + step, step)]
+        part = self.parts[k]
+        kept = part.kept if part.tilt is not None else 1.0
+        shares = np.stack([(1 - nus) * kept, (1 - nus) * (1 - kept), nus], axis=1)
+        tilt = part.tilt if part.tilt is not None else self.new
+        used = [place for place in range(3) if shares[:, place].any()]
+        every = (self.pi0, tilt, self.new)
+        levels = Levels(tuple(every[place] for place in used), shares[:, used])
+        bound = tighter_bound(self.of[k], pick.novelty, self.n, self.aim)
+        return Chosen(levels, replace(rules, bound=bound))
 
-    def rests_on(self) -> str:
-        """What these numbers rest on."""
-        if self.assumed is None:
-            return rests_on_words()
-        wish = round(self.aim.certain + MORE, 6)
-        others = [self._rows(wish, Assumed(self.rate, s)) for s in (SPREAD / 2, 2 * SPREAD)]
-        return assumed_spread_words(wish, self.rate, SPREAD, others)
 
-
-def _fitted(folds: Folds, settings: PlanSettings, seed: int, watch: Watch) -> RewardModel:
-    """q-hat from the learn fold: what certified exploration uses; linear without features."""
-    learn = folds.learn
-    if learn.catalogue.features is None:  # nothing tells items apart: no tilt
-        flat = np.zeros(learn.contexts.shape[1]), np.zeros(len(learn.catalogue))
-        return LinearRewardModel(float(learn.reward.mean()), *flat, learn.r_max)
-    linear = fit_linear(learn)
+def _fitted(rows: LoggedData, settings: PlanSettings, seed: int, watch: Watch) -> RewardModel:
+    """q-hat: what certified exploration uses; linear without features."""
+    if rows.catalogue.features is None:  # nothing tells items apart: no tilt
+        flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
+        return LinearRewardModel(float(rows.reward.mean()), *flat, rows.r_max)
+    linear = fit_linear(rows)
     if not settings.described:
         return linear
-    fitted = fit_rewards(folds.learn, settings.rewards, seed=seed, watch=watch)
-    contexts = joined([folds.learn, folds.select]).contexts
-    return Remembering(Blend([fitted, linear]), contexts)
+    return Blend([fit_rewards(rows, settings.rewards, seed=seed, watch=watch), linear])
 
 
 def _envelope(points: Sequence[Point], certain: float) -> tuple[Point, ...]:
-    """For rising novelty, the point with the most value among those at least as bold."""
+    """For rising novelty, the point with the most value among those at that level."""
     top = max(point.novelty for point in points)
     even = [x for x in np.linspace(0.0, top, LEVELS).tolist() if abs(x - certain) > top / 40]
-    levels = sorted([*even, certain])
+    levels = sorted({*even, certain})
     found: list[Point] = []
     for level in levels:
         near = [p for p in points if abs(p.novelty - level) < 6e-4]

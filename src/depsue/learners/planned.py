@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from depsue.certificates import FRACTIONS
+from depsue.certificates import FRACTIONS, Levels, Rules
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import is_real, require, short
-from depsue.learners.assumed import require_wish
-from depsue.learners.candidates import Calibration
+from depsue.learners.assumed import Assumed, require_wish
 from depsue.learners.room import Aim
 from depsue.rewards import RewardSettings
 
@@ -22,7 +23,7 @@ class PlanSettings:
     """What is planned for."""
 
     aim: Aim = Aim()
-    """Floor, delta, the most novelty."""
+    """Floors, delta, the most novelty."""
     objective: str | float = "most-novelty"
     """"most-novelty", "most-value", or a weight: value / V(pi0) + weight x novelty."""
     wish: float | None = None
@@ -57,8 +58,9 @@ class Point:
         novelty: nu.
         value: anticipated, novel items as q-hat sees them.
         worst: anticipated, if novel items earn nothing.
-        room: how far above the floor the bound is likely to lie.
+        room: how far above its floor the bound is likely to lie, for the promise that binds.
         policy: pi_old, in words.
+        binds: the promise with the least room.
     """
 
     novelty: float
@@ -66,6 +68,41 @@ class Point:
     worst: float
     room: float
     policy: str
+    binds: str = "reward"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One promise, at the pick.
+
+    Args:
+        name, floor: of the promise; the floor in words.
+        delta: its part.
+        rows: certifying rows (or independent units) that it is about.
+        logging_value: pi0's value in it.
+        room: how far above the floor its bound is likely to lie, over that value.
+    """
+
+    name: str
+    floor: str
+    delta: float
+    rows: float
+    logging_value: float
+    room: float
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The pick as something to certify: `certify(chosen.levels, folds, chosen.rules, Reads())`.
+
+    Args:
+        levels: mixtures with the pick's pi_old, safest first; None stands for a pi0 that cannot
+            be called.
+        rules: the promises, delta, the clip, and the bound that is likely to cost least.
+    """
+
+    levels: Levels
+    rules: Rules
 
 
 @dataclass(frozen=True)
@@ -86,6 +123,8 @@ class Plan:
         model: what was found about q-hat.
         propensities: what the test of them said.
         notes, assumptions: a sentence each.
+        promises: each promise at the pick.
+        chosen: the pick as something to certify; None where it is certain. Not in the JSON.
     """
 
     rows: int
@@ -103,10 +142,54 @@ class Plan:
     propensities: str
     notes: tuple[str, ...]
     assumptions: tuple[str, ...]
+    promises: tuple[Kept, ...]
+    chosen: Chosen | None = field(repr=False, compare=False)
 
     def as_json(self) -> dict[str, Any]:
         """JSON values."""
-        return asdict(self)
+        found = asdict(replace(self, chosen=None))
+        del found["chosen"]
+        return found
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """reward = level + used (q-hat - centre): what rows that q-hat has not seen say of it.
+
+    Args:
+        slope: of rewards on predictions.
+        error: its standard error.
+        level: the mean reward.
+        centre: the mean prediction.
+        r_max: the largest possible reward.
+    """
+
+    slope: float
+    error: float
+    level: float
+    centre: float
+    r_max: float
+
+    @classmethod
+    def of(cls, q_hat: FloatArray, rows: LoggedData) -> Calibration:
+        """From (m,) predictions for rows that the model has not seen."""
+        variance, y = float(q_hat.var()), rows.reward
+        slope = error = 0.0
+        if variance > 1e-12:
+            slope = float(((q_hat - q_hat.mean()) * y).mean()) / variance
+            error = float(y.std()) / math.sqrt(variance * len(y))
+        level = max(float(y.mean()), 0.5 * rows.r_max / len(y))  # never quite 0
+        return cls(slope, error, level, float(q_hat.mean()), rows.r_max)
+
+    @property
+    def used(self) -> float:
+        """The slope less one standard error, within [0, 1]."""
+        return min(max(self.slope - self.error, 0.0), 1.0)
+
+    def __call__(self, q_hat: FloatArray) -> FloatArray:
+        """Predictions, corrected."""
+        wide = np.asarray(q_hat, dtype=np.float64)
+        return np.asarray(np.clip(self.level + self.used * (wide - self.centre), 0.0, self.r_max))
 
 
 def about_rows(rows: float | None) -> str:
@@ -135,35 +218,43 @@ def why_words(
         said = f"not enough data for more than the certain level, {certain:.1%}: {would}"
         if pick.novelty < certain - 1e-9:
             said += f"; of what is certain, {pick.novelty:.1%} has the most of the objective"
+        if pick.room < 0:
+            said += (
+                f"; pi0 itself is not likely to be certified: its bound would lie {-pick.room:.1%} "
+                f"of its value below the floor of {pick.binds!r}"
+            )
         return said
     goal = {"most-novelty": "the most novelty", "most-value": "the most value"}.get(
         str(settings.objective), f"the most of value + {settings.objective} x novelty"
     )
+    several = len(settings.aim.promises) > 1
     return (
-        f"{goal} among levels that are likely to pass (three times in four or more, if q-hat is "
-        f"right); the bound on its value is likely to lie {pick.room:.1%} of V(pi0) above the "
-        "floor, or more"
+        f"{goal} among levels that are likely to pass (three times in four or more); the bound on "
+        f"its value is likely to lie {pick.room:.1%} of V(pi0) above the floor"
+        + (f" in the promise that binds, {pick.binds!r}" if several else "")
+        + ", or more"
     )
 
 
-def rests_on_words() -> str:
-    """What the numbers of rows rest on, where the logs tell."""
-    return (
-        "q-hat as it is now; fitted on more rows it would be better, and on fewer worse, which is "
-        "not counted"
-    )
+def rests_on_words(assumed: Assumed | None, wish: float, others: Sequence[float | None]) -> str:
+    """What the numbers of rows rest on, and how much hangs on what is assumed.
 
-
-def assumed_spread_words(
-    wish: float, rate: float, spread: float, others: Sequence[float | None]
-) -> str:
-    """What they rest on where the logs cannot tell, and how much hangs on it."""
+    Args:
+        assumed: None where the logs tell.
+        wish: the novelty of `others`.
+        others: rows for it with half and with twice the spread.
+    """
+    if assumed is None:
+        return (
+            "q-hat as it is now; fitted on more rows it would be better, and on fewer worse, which "
+            "is not counted"
+        )
     half, double = (about_rows(rows) for rows in others)
     return (
         f"an assumption, for these rows cannot tell which items are better: that an item one "
-        f"standard deviation better than others earns {np.exp(spread):.2f} times as much (spread "
-        f"{spread:g}) at a reward rate of {rate:.2g}; with half that spread {wish:.1%} needs "
-        f"{half} rows, with twice of it {double}"
+        f"standard deviation better than others earns {np.exp(assumed.spread):.2f} times as much "
+        f"(spread {assumed.spread:g}) at a reward rate of {assumed.rate:.2g}; with half that "
+        f"spread {wish:.1%} needs {half} rows, with twice of it {double}"
     )
 
 
@@ -171,16 +262,21 @@ def about_words(found: Calibration, rows: LoggedData) -> str:
     """What was found about q-hat."""
     return (
         f"mean reward {found.level:.4g} over {len(rows):,} learn and select rows "
-        f"({int((rows.reward > 0).sum()):,} with a reward); on select rows, rewards follow q-hat "
-        f"with slope {found.slope:.2f}, standard error {found.error:.2f}; used is {found.used:.2f}"
+        f"({int((rows.reward > 0).sum()):,} with a reward); on rows that it was not fitted on, "
+        f"rewards follow q-hat with slope {found.slope:.2f}, standard error {found.error:.2f}"
     )
 
 
 def assumed_words(rows: LoggedData, n: float, settings: PlanSettings) -> tuple[str, ...]:
     """What the figures rest on."""
+    limits = [f"rewards lie between 0 and {rows.r_max:g}"] + [
+        f"{one.reward} lies between 0 and {one.r_max:g}"
+        for one in settings.aim.promises
+        if one.reward is not None
+    ]
     return (
         "every logged propensity is the probability with which its action was drawn",
-        f"rewards lie between 0 and {rows.r_max:g}",
+        ", ".join(limits),
         f"units are independent: the {n:,.0f} independent values to come are about units"
         if rows.unit is not None
         else f"rows are independent draws: {n:,.0f} of them are left to certify with",
