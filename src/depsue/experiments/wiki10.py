@@ -53,7 +53,7 @@ class Documents:
     """What is kept of Wiki10: the documents with a label among the actions.
 
     Args:
-        contexts: (n, 20) embeddings after PCA, scaled so that the first component deviates by SCALE.
+        contexts: (n, 20) embeddings after PCA, the first component with deviation SCALE.
         starts: (n + 1,) where the actions of each document begin in `actions`.
         actions: numbers of actions, the commonest first.
         labels: (A,) the label that each action is.

@@ -220,8 +220,8 @@ def sharper(draw: np.random.Generator) -> Outcome:
     folds = folds_of(world.logs(world.pi0, FEWER, draw))
     pi0, out = world.policy(world.pi0), {}
     senseless = rng.generator(0, "senseless").random(world.q.shape)
-    for kind, q in (("right", world.q), ("senseless", senseless)):
-        model = OwnRewardModel(ScoreTable(world.contexts, q), q.shape[1])
+    for kind, q in {"right": world.q, "senseless": senseless}.items():
+        model = OwnRewardModel(ScoreTable(world.contexts, q), len(world.catalogue))
         control = Control(pi0, model, 1.0, {"reward": 1.0})
         for bound in PAIRED:
             rules = replace(rules_for(world, bound), control=control)
