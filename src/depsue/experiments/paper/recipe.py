@@ -68,7 +68,7 @@ class Recipe:
     rewards: RewardSettings
     cql: RewardSettings
     exploration: ExploreSettings = field(default_factory=ExploreSettings)
-    """Certified exploration; its floor and its reward model are the recipe's."""
+    """Certified exploration; its floor and its `rewards`, but for `members`, are the recipe's."""
     methods: tuple[str, ...] = METHODS
     preset: str = "paper"
     """Which MovieLens simulator."""
@@ -308,7 +308,8 @@ def _plain(value: Any) -> Any:
     """Settings as JSON values; a bound by its name and constants; options that are off, not."""
     if isinstance(value, ExploreSettings):
         names = {f.name for f in fields(value)} - SET_ELSEWHERE[ExploreSettings]
-        return {name: getattr(value, name) for name in sorted(names)}
+        found = {name: getattr(value, name) for name in sorted(names)}
+        return found | {"members": value.rewards.members}
     if isinstance(value, OpgSettings | RewardSettings):
         out = {f.name: getattr(value, f.name) for f in fields(value)}
         if "bound" in out:

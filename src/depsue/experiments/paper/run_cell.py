@@ -194,7 +194,7 @@ def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clo
         promises=(Promise(Floor(recipe.floor)),),
         safety="cumulative" if cell.method.endswith("cumulative") else "each",
         deployments=deployments_of(cell.method),
-        rewards=recipe.rewards,
+        rewards=replace(recipe.rewards, members=recipe.exploration.rewards.members),
     )
     with clock.split() as watch:
         result = run_exploration(
