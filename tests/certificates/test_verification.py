@@ -24,7 +24,8 @@ from depsue.certificates import (
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.policies import Mixture, SoftmaxOfScores, Uniform, load, save
-from depsue.policies.tilted import Remembering, Tilted
+from depsue.policies.memory import Remembering
+from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 
 DRAW = np.random.default_rng(1)

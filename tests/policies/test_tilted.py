@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from depsue.certificates import policy_hash
 from depsue.data.checks import FloatArray
 from depsue.errors import FileError, PolicyError
-from depsue.policies import OwnPolicy, ScoreTable, SoftmaxOfScores, Uniform, load, save, tilted
-from depsue.policies.tilted import ByModel, Remembering, Tilted
+from depsue.policies import OwnPolicy, ScoreTable, SoftmaxOfScores, Uniform, load, save
+from depsue.policies import memory as memory_module
+from depsue.policies.memory import Remembered, Remembering
+from depsue.policies.tilted import ByModel, Tilted
 from depsue.rewards import LinearRewardModel, OwnRewardModel
 from depsue.testing.policies import PolicyConformance
 
@@ -50,8 +53,8 @@ class TestByModelWithFactors(PolicyConformance):
     contexts = CONTEXTS
 
 
-def whole(policy: Any) -> FloatArray:
-    return np.asarray(policy.probabilities(CONTEXTS))
+def whole(policy: Any, contexts: FloatArray = CONTEXTS) -> FloatArray:
+    return np.asarray(policy.probabilities(contexts))
 
 
 def test_a_tilt_is_its_formula() -> None:
@@ -138,11 +141,37 @@ def test_other_contexts_are_passed_on_and_answered_alike() -> None:
 
 
 def test_answers_that_are_too_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tilted, "MOST_REMEMBERED", 29)
+    monkeypatch.setattr(memory_module, "MOST_REMEMBERED", 29)
     model = Counting()
     memory, asked = Remembering(model, CONTEXTS), model.asked
     memory.predict(CONTEXTS)
     assert model.asked == asked + 1
+
+
+def test_a_remembered_policy_answers_alike_and_is_saved_as_what_it_remembers(
+    tmp_path: Path,
+) -> None:
+    model = Counting()
+    tilt = Tilted(BASE, model, **TILT, keep=0.1)
+    policy = Remembered(tilt, CONTEXTS[:3])
+    order = np.array([2, 0, 0, 1])
+    np.testing.assert_allclose(whole(policy, CONTEXTS[order]), whole(tilt, CONTEXTS[order]), 1e-6)
+    asked, actions = model.asked, np.array([0, 3, 5])
+    rows = np.array([3, 1, 0])
+    found = policy.log_prob(CONTEXTS[order], actions, rows)
+    assert model.asked == asked and found[2] == -np.inf
+    np.testing.assert_allclose(
+        found, tilt.log_prob(CONTEXTS[order], actions, np.array([3, 1, 0])), 1e-6
+    )
+    np.testing.assert_allclose(whole(policy, CONTEXTS), whole(tilt, CONTEXTS), 1e-6)
+    own = Remembered(OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6), CONTEXTS)
+    assert whole(own, CONTEXTS).dtype == np.float32
+    with pytest.raises(PolicyError, match="cannot be saved"):
+        save(own, tmp_path / "own")
+    plain = Tilted(BASE, MODEL, **TILT)
+    save(Remembered(plain, CONTEXTS), tmp_path / "p")
+    assert isinstance(load(tmp_path / "p"), Tilted)
+    assert policy_hash(Remembered(plain, CONTEXTS)) == policy_hash(plain) is not None
 
 
 def test_a_saved_tilt_does_not_depend_on_what_was_remembered(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from depsue.bounds import Smoothing
 from depsue.certificates.promise import Promise
 from depsue.certificates.rules import Credit
-from depsue.certificates.terms import Ceiling
+from depsue.certificates.terms import SINGLE, Ceiling
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
@@ -86,13 +86,14 @@ def earned(
             )
             paired = importance_weights(logging_policy, one.logs)[mask]  # type: ignore[arg-type]
             require(
-                float(paired.max()) <= largest * (1 + 1e-9),
+                float(paired.max()) <= largest * (1 + SINGLE),
                 "pi0 / p must stay below its declared largest value",
                 found=f"{float(paired.max()):g}, declared {largest:g}",
                 cure="keep a share of pi0 in every policy that is deployed, and declare 1 / share",
             )
             terms = terms * (1 - rho * paired)
-            lower = min(lower, -(max(rho * largest - 1, 0.0) + ROUNDING) * rows.r_max)
+            below = max(rho * largest * (1 + SINGLE) - 1, 0.0) + ROUNDING
+            lower = min(lower, -below * rows.r_max)
         values.append(terms)
         shares.append(one.decisions / len(terms))
     # rounds may have been served longer than they were logged: each row stands for so many

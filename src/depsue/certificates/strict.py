@@ -19,7 +19,7 @@ from depsue.data.content import Content
 from depsue.errors import FileError, PolicyError
 from depsue.estimators import MIPS
 from depsue.policies import BasePolicy
-from depsue.policies.tilted import Remembering
+from depsue.policies.memory import Remembering
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards.linear import state_of
 

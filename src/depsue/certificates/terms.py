@@ -34,6 +34,8 @@ PAIRED = (
 
 ROUNDING = 1e-9
 """By so much of its range may a control variate leave its limits."""
+SINGLE = 1e-6
+"""By so much, relatively, may pi0 / p exceed its limit: policies answer in single precision."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,13 @@ def safety_terms(
     rho = promise.floor.ratio
     most = float(paired.max())
     require(
-        most <= largest * (1 + 1e-9),
+        most <= largest * (1 + SINGLE),
         "pi0 / p must stay below its declared largest value",
         found=f"{most:g}, declared {largest:g}",
         cure="keep a share of pi0 in every policy that is deployed (keep), and declare 1 / share",
     )
     values = (clipped - rho * paired) * rows.reward
-    lower = -rho * largest * (1 + 1e-9) * rows.r_max  # pi0 / p is held to it but for rounding
+    lower = -rho * largest * (1 + SINGLE) * rows.r_max
     terms = ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
     return terms if zero is None else _controlled(terms, zero)
 

@@ -36,7 +36,7 @@ from depsue.learners.anticipate import Anticipation, Candidate, margins
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.exposure import within_limits
 from depsue.policies import BasePolicy, Mixture
-from depsue.policies.tilted import Remembering
+from depsue.policies.memory import Remembered, Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, fit_linear, fit_rewards
@@ -153,9 +153,13 @@ def explore(
         largest=largest,
     )
     choice = _choose(known, len(folds.certify), settings, rules)
-    levels = Levels(
-        (choice.candidate.old, choice.candidate.new), np.stack([1 - choice.path, choice.path], 1)
+    parts = tuple(
+        part
+        if isinstance(part, Remembered) or part is logging_policy
+        else Remembered(part, contexts)
+        for part in (choice.candidate.old, choice.candidate.new)
     )
+    levels = Levels(parts, np.stack([1 - choice.path, choice.path], axis=1))
     largest_q = float(known.q_hat.max())
     control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
     rules = _sharpened(rules, levels, folds, control, pairing)

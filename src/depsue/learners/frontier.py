@@ -41,7 +41,7 @@ from depsue.learners.planned import (
     why_words,
 )
 from depsue.learners.room import Moments, clip_for, reach, rooms, tighter_bound
-from depsue.policies.tilted import Remembering
+from depsue.policies.memory import Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards

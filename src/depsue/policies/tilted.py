@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray, Mask
-from depsue.data.keys import row_keys
+from depsue.data.checks import FloatArray, Mask
 from depsue.errors import FileError, PolicyError, is_real, require, short
-from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
+from depsue.policies.base import BasePolicy
+from depsue.policies.memory import Remembering
 from depsue.policies.simple import State, checked_support
 from depsue.protocols import Policy, RewardModel
-
-MOST_REMEMBERED = 1 << 28
-"""Predictions that are kept in memory at most: 1 GiB."""
 
 
 class Tilted(BasePolicy):
@@ -166,71 +163,6 @@ class ByModel(BasePolicy):
         numbers = {name: settings[name] for name in ("strength", "scale", "even")}
         support = arrays["support"].astype(bool)
         return cls(model, support, **numbers, factors=arrays["factors"])
-
-
-class Remembering:
-    """A reward model that keeps its answers for the contexts of the logs, where they fit.
-
-    The parts of a mixture, the folds and the draws of a deployment all ask about the same
-    contexts; others are passed on to the model. All answers are in single precision, so that it
-    does not matter which contexts are remembered.
-
-    Args:
-        model: the model that answers.
-        contexts: (u, d) distinct contexts to remember; none if their answers are too many.
-    """
-
-    def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
-        self.model = model
-        self._keys, self._order = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
-        if contexts is not None and len(contexts):
-            first = model.predict(contexts[:1])
-            if len(contexts) * first.shape[1] <= MOST_REMEMBERED:
-                keys = row_keys(_plain(contexts))
-                self._order = np.argsort(keys, kind="stable")
-                self._keys = keys[self._order]
-                self._contexts = _plain(contexts)
-                self._answers = _in_chunks(model, contexts, first.shape[1])
-
-    def predict(self, contexts: FloatArray) -> FloatArray:
-        """(m, A) predictions for every action."""
-        rows = self._rows(contexts)
-        return _single(self.model.predict(contexts)) if rows is None else self._answers[rows]
-
-    def predict_pairs(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
-    ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
-        known = self._rows(contexts)
-        if known is None:
-            return _single(self.model.predict_pairs(contexts, actions, rows))
-        return np.asarray(self._answers[known if rows is None else known[rows], actions])
-
-    def _rows(self, contexts: FloatArray) -> IntArray | None:
-        """(m,) where the contexts are remembered; None if one of them is not."""
-        if not len(self._keys):
-            return None
-        wanted = _plain(contexts)
-        place = np.minimum(np.searchsorted(self._keys, row_keys(wanted)), len(self._keys) - 1)
-        rows = self._order[place]
-        return rows if bool((self._contexts[rows] == wanted).all()) else None
-
-
-def _single(values: FloatArray) -> FloatArray:
-    return np.asarray(values, dtype=np.float32)
-
-
-def _plain(contexts: FloatArray) -> FloatArray:
-    return np.asarray(contexts, dtype=np.float32) + np.float32(0)
-
-
-def _in_chunks(model: RewardModel, contexts: FloatArray, n_actions: int) -> FloatArray:
-    out = np.empty((len(contexts), n_actions), dtype=np.float32)
-    at_once = max(1, CHUNK_ENTRIES // n_actions)
-    for start in range(0, len(contexts), at_once):
-        piece = slice(start, start + at_once)
-        out[piece] = model.predict(contexts[piece])
-    return out
 
 
 def predicted(model: RewardModel, contexts: FloatArray) -> FloatArray:
