@@ -11,7 +11,7 @@ import torch
 from depsue import rng
 from depsue.data.checks import FloatArray
 
-ACTIONS_AT_ONCE = 1000
+ACTIONS_AT_ONCE = 2000
 """Actions whose first hidden layer is held at once: small enough to stay near the processor."""
 
 
