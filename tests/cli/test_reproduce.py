@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from depsue.cli.main import app, main
-from depsue.cli.reproduce import seeds_of
+from depsue.cli.reproduce import _command, seeds_of
 from depsue.errors import ConfigError, FileError
 
 USERS, MOVIES = 40, 30
@@ -143,3 +143,11 @@ def test_runs_that_differ_from_the_recipe_have_folders_of_their_own(
         assert outcome.exit_code == 0, outcome.output
     found = sorted(path.name for path in (folder / "results").iterdir())
     assert len(found) == 2 and all(name.startswith("small-") for name in found)
+
+
+def test_the_command_on_the_page_tells_nothing_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = ["depsue", "reproduce", "movielens", "--data", "/home/someone/ml-1m", "--out=/tmp/x y"]
+    monkeypatch.setattr("sys.argv", [*typed, "--levels", "-8,0"])
+    assert _command() == "depsue reproduce movielens --data ml-1m '--out=x y' --levels -8,0"

@@ -220,8 +220,14 @@ def _numbers(text: str | None) -> tuple[float, ...] | None:
 
 
 def _command() -> str:
-    """What was typed, for the page."""
-    return shlex.join(["depsue", *sys.argv[1:]])
+    """What was typed, for the page, which others will read: folders by their last name alone."""
+    return shlex.join(["depsue", *map(_without_folders, sys.argv[1:])])
+
+
+def _without_folders(word: str) -> str:
+    """An absolute path without the folders that it is in."""
+    name, equals, value = word.rpartition("=")
+    return f"{name}{equals}{Path(value).name}" if Path(value).is_absolute() else word
 
 
 @contextmanager
