@@ -102,13 +102,9 @@ def test_the_terms_keep_their_mean_and_vary_less() -> None:
     assert bounds[1] > bounds[0]
 
 
-def test_a_senseless_model_gets_no_coefficient() -> None:
-    noise = model(np.random.default_rng(5).random((U, A)) * 0.01)
-    control = Control(PI0, noise, 1.0, {"reward": 1.0})
-    trial = Trial(drawn(5000, 6), Rules(clip=CLIP, control=control), 0.05)
+def test_a_model_that_says_nothing_gets_no_coefficient() -> None:
     constant = Control(PI0, model(np.zeros((U, A))), 1.0, {"reward": 1.0})
     flat = Trial(drawn(5000, 6), Rules(clip=CLIP, control=constant), 0.05)
-    assert 0 <= trial.best_coefficient(0, trial.evidence([BETTER]).mixed(np.ones(1))) <= 1
     assert flat.best_coefficient(0, flat.evidence([BETTER]).mixed(np.ones(1))) == 0.0
 
 

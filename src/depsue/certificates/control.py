@@ -23,6 +23,7 @@ from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import is_real, require, require_positive, short
 from depsue.estimators.weights import distributions
+from depsue.policies.base import whole
 from depsue.protocols import Policy, RewardModel
 
 
@@ -71,7 +72,7 @@ class Control:
             q = np.clip(self.model.predict(contexts), 0.0, self.most)
             most = clip * drawn
             for place, part in enumerate(parts):
-                pi = drawn if part is self.base else _distribution(part, contexts)
+                pi = drawn if part is self.base else whole(part, contexts)
                 shown = np.minimum(pi, most)
                 mean[place, piece] = np.einsum("ca,ca->c", shown, q, dtype=np.float64)
         at = (logs.contexts, logs.action, logs.context)
@@ -82,7 +83,3 @@ class Control:
             weight = np.asarray(np.exp(part.log_prob(*at)) / drawn_row, dtype=np.float64)
             out[place] += np.minimum(weight, clip) * q_row
         return out
-
-
-def _distribution(policy: Policy, contexts: FloatArray) -> FloatArray:
-    return np.concatenate([some for _, some in policy.distributions(contexts)])

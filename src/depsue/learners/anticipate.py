@@ -19,6 +19,7 @@ from depsue import rng
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.policies import Mixture
+from depsue.policies.base import whole
 from depsue.policies.tilted import ByModel, Tilted, predicted
 from depsue.protocols import Policy, RewardModel
 
@@ -113,8 +114,8 @@ class Anticipation:
         kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
         self.variance = np.maximum(self.q * (kappa - self.q), 0.0)
         self._base, self._at = base, contexts
-        self.pi0 = _table(logging_policy, contexts)
-        self.base = self.pi0 if base is logging_policy else _table(base, contexts)
+        self.pi0 = whole(logging_policy, contexts)
+        self.base = self.pi0 if base is logging_policy else whole(base, contexts)
         self.logging_value = self.average(self.pi0 * self.q)
         self.model, self.logging_policy = model, logging_policy
         centred = self.q_hat - np.einsum("ma,ma->m", self.pi0, self.q_hat)[:, None]
@@ -156,7 +157,7 @@ class Anticipation:
         """pi0, its tilts, and the old part of the policy that logged the rows."""
         found: list[tuple[Policy, Sums]] = [(self.logging_policy, self.sums(self.pi0))]
         if isinstance(self._base, Mixture):
-            found.append((self._base.parts[0], self.sums(_table(self._base.parts[0], self._at))))
+            found.append((self._base.parts[0], self.sums(whole(self._base.parts[0], self._at))))
         for cap in CAPS:
             for strength in STRENGTHS:
                 part = Tilted(
@@ -247,7 +248,3 @@ def _slope(given: FloatArray, reward: FloatArray) -> float:
     together = float(((given - x) * (reward - y)).mean())
     error = float(reward.std()) / math.sqrt(variance * len(reward))
     return min(max(together / variance - error, 0.0), 1.0)
-
-
-def _table(policy: Policy, contexts: FloatArray) -> FloatArray:
-    return np.concatenate([np.asarray(pi) for _, pi in policy.distributions(contexts)])

@@ -27,6 +27,7 @@ from depsue.learners.anticipate import CAPS, FIRST_NOVEL_STRENGTH
 from depsue.learners.anticipate import STRENGTHS as TILTS
 from depsue.learners.room import Aim, Moments, moments
 from depsue.policies import SoftmaxOfScores, Uniform
+from depsue.policies.base import whole
 from depsue.policies.tilted import ByModel, Tilted
 from depsue.protocols import Policy, RewardModel
 
@@ -145,7 +146,7 @@ def parts_of(model: RewardModel, rows: LoggedData, pi0: Policy | None) -> list[P
     q_hat = np.asarray(model.predict(contexts), dtype=np.float64)
     found = [Part("pi0")]
     if pi0 is not None:
-        base = np.concatenate([np.asarray(pi) for _, pi in pi0.distributions(contexts)])
+        base = whole(pi0, contexts)
         centred = q_hat - np.einsum("ca,ca->c", base, q_hat)[:, None]
         scale = max(math.sqrt(float((base * centred**2).sum(axis=1).mean())), 1e-9)
         for cap in CAPS:
@@ -216,7 +217,7 @@ def value_by(
     """The value of a policy as the corrected q-hat sees it, over some of the contexts."""
     contexts, counts = rows.contexts[:SOME_CONTEXTS], rows.context_counts[:SOME_CONTEXTS]
     q = corrected(np.asarray(model.predict(contexts)))
-    pi = np.concatenate([np.asarray(one) for _, one in choice.distributions(contexts)])
+    pi = whole(choice, contexts)
     return float((counts / counts.sum()) @ (pi * q).sum(axis=1))
 
 
@@ -233,10 +234,7 @@ def _weights(compared: Sequence[Part], model: RewardModel, rows: LoggedData) -> 
         some = order[low:high]
         at = rows.context[some] - start, rows.action[some]
         q_hat = np.asarray(model.predict(contexts), dtype=np.float64)
-        tables = {
-            key: np.concatenate([np.asarray(pi) for _, pi in base.distributions(contexts)])
-            for key, base in bases.items()
-        }
+        tables = {key: whole(base, contexts) for key, base in bases.items()}
         drawn = {
             key: tilt.tilt(tables[id(tilt.base)], q_hat)[at] / rows.propensity[some]
             for key, tilt in tilts.items()

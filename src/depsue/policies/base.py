@@ -10,6 +10,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import PolicyError, require, short
+from depsue.protocols import Policy
 
 CHUNK_ENTRIES = 1 << 22
 """Probabilities held in memory at once: contexts are taken in chunks of this many over A."""
@@ -117,3 +118,10 @@ class BasePolicy(ABC):
         for piece, probabilities in self.distributions(contexts):
             first, last = np.searchsorted(ordered, [piece.start, piece.stop])
             yield piece, order[first:last], probabilities
+
+
+def whole(policy: Policy, contexts: FloatArray) -> FloatArray:
+    """(m, A) the distributions of any policy at m contexts, few enough to be held at once."""
+    if isinstance(policy, BasePolicy):
+        return policy.probabilities(contexts)
+    return np.concatenate([np.asarray(pi) for _, pi in policy.distributions(contexts)])

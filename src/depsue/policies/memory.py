@@ -13,7 +13,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.keys import row_keys
-from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
+from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
 from depsue.protocols import Policy, RewardModel
 
 MOST_REMEMBERED = 1 << 28
@@ -110,7 +110,7 @@ class Remembered(BasePolicy):
 
     def __init__(self, policy: Policy, contexts: FloatArray) -> None:
         self.policy = policy
-        self._memory = Memory(contexts, policy.n_actions, self._ask)
+        self._memory = Memory(contexts, policy.n_actions, lambda some: whole(policy, some))
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -123,7 +123,7 @@ class Remembered(BasePolicy):
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         known = self._memory.answers(contexts)
-        return _single(self._ask(contexts)) if known is None else known
+        return _single(whole(self.policy, contexts)) if known is None else known
 
     def log_prob(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
@@ -136,11 +136,6 @@ class Remembered(BasePolicy):
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         return self.policy.state() if isinstance(self.policy, BasePolicy) else super().state()
-
-    def _ask(self, contexts: FloatArray) -> FloatArray:
-        if isinstance(self.policy, BasePolicy):
-            return self.policy.probabilities(contexts)
-        return np.concatenate([pi for _, pi in self.policy.distributions(contexts)])
 
 
 def _single(values: FloatArray) -> FloatArray:

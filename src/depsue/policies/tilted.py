@@ -8,7 +8,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, Mask
 from depsue.errors import FileError, PolicyError, is_real, require, short
-from depsue.policies.base import BasePolicy
+from depsue.policies.base import BasePolicy, whole
 from depsue.policies.memory import Remembering
 from depsue.policies.simple import State, checked_support
 from depsue.protocols import Policy, RewardModel
@@ -59,7 +59,7 @@ class Tilted(BasePolicy):
         return self.base.n_actions
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        base = _distribution(self.base, contexts)
+        base = whole(self.base, contexts)
         return self.tilt(base, predicted(self.model, contexts))
 
     def tilt(self, base: FloatArray, q_hat: FloatArray) -> FloatArray:
@@ -168,13 +168,6 @@ class ByModel(BasePolicy):
 def predicted(model: RewardModel, contexts: FloatArray) -> FloatArray:
     """(m, A) predictions for a chunk of contexts."""
     return np.asarray(model.predict(contexts))
-
-
-def _distribution(policy: Policy, contexts: FloatArray) -> FloatArray:
-    """(m, A) distributions of any policy for a chunk of contexts."""
-    if isinstance(policy, BasePolicy):
-        return policy.probabilities(contexts)
-    return np.concatenate([pi for _, pi in policy.distributions(contexts)])
 
 
 def _state_with_model(
