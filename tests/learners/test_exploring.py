@@ -92,7 +92,7 @@ def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: 
     choices = []
     for used in (folds, spoiled):
         found = explore(used, world.logging_policy, SETTINGS, seed=0, reads=Reads())
-        new = found.candidate.new
+        new = found.prepared.new.policy  # type: ignore[attr-defined]
         assert isinstance(new, ByModel)
         choices.append((found.certificate.bound, found.certificate.clip, new.scale))
     assert choices[0] == choices[1]
@@ -114,7 +114,7 @@ def test_no_policy_shows_more_than_the_most(world: World, logs: LoggedData) -> N
 
 def test_uniform_is_the_plain_choice(world: World, logs: LoggedData) -> None:
     found = explored(world, logs, replace(SETTINGS, novel="uniform"))
-    pi = found.candidate.new.probabilities(world.contexts)  # type: ignore[attr-defined]
+    pi = found.prepared.new.probabilities(world.contexts)  # type: ignore[attr-defined]
     novel = world.catalogue.novel
     np.testing.assert_allclose(pi[:, novel], 0.1)
 
@@ -124,7 +124,7 @@ def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> Non
     held = explored(world, logs, replace(SETTINGS, even=0.0, least=0.08, most=0.12))
     novel = world.catalogue.novel
     shares = [
-        one.candidate.new.probabilities(world.contexts)[:, novel].mean(axis=0)  # type: ignore[attr-defined]
+        one.prepared.new.probabilities(world.contexts)[:, novel].mean(axis=0)  # type: ignore[attr-defined]
         for one in (free, held)
     ]
     assert shares[0].max() > 0.14  # the model has favourites
@@ -182,7 +182,7 @@ def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: Logged
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"objective": "most fun"}, "objective must be"),
+        ({"objective": "most fun"}, "the objective must be"),
         ({"per": "day"}, "per must be one of"),
         ({"safety": "none"}, "safety must be one of"),
         ({"max_novelty": 0.0}, "max_novelty must lie"),

@@ -243,7 +243,7 @@ def test_equal_items_do_not_pay_however_many_rows() -> None:
 
 
 def test_objectives(logs: LoggedData, plain: Plan) -> None:
-    value = quickly(logs, replace(SETTINGS, objective="most-value")).pick
+    value = quickly(logs, replace(SETTINGS, objective="most value")).pick
     assert value.value == max(point.value for point in plain.frontier)
     assert value.novelty <= plain.pick.novelty
     assert quickly(logs, replace(SETTINGS, objective=100.0)).pick.novelty == plain.pick.novelty

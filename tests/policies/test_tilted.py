@@ -140,6 +140,15 @@ def test_other_contexts_are_passed_on_and_answered_alike() -> None:
     assert pairs.dtype == np.float32 and model.asked == asked + 2
 
 
+def test_the_parts_of_a_mixture_ask_a_model_once_about_new_contexts() -> None:
+    model = Counting()
+    memory, asked = Remembering(model), model.asked
+    first = memory.predict(CONTEXTS).copy()
+    np.testing.assert_array_equal(memory.predict(CONTEXTS.copy()), first)
+    assert model.asked == asked + 1
+    assert (memory.predict(CONTEXTS + 1) != first).any() and model.asked == asked + 2
+
+
 def test_answers_that_are_too_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "MOST_REMEMBERED", 29)
     model = Counting()

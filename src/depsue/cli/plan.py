@@ -42,7 +42,7 @@ def plan(
     ] = None,
     delta: Annotated[float, typer.Option(help="How often the certificate may err.")] = 0.05,
     objective: Annotated[
-        str, typer.Option(help="most-novelty, most-value, or a weight of novelty beside value.")
+        str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
     ] = "most-novelty",
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
@@ -271,7 +271,7 @@ def _objective(text: str) -> str | float:
     try:
         return float(text)
     except ValueError:
-        return text
+        return text.replace("-", " ")
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -84,16 +84,19 @@ class World:
 
     def value(self, policy: Policy, *, round: int = 0) -> float:
         """V(pi) in that round, exactly."""
-        total = 0.0
-        for piece, pi in policy.distributions(self.contexts):
-            total += float(self.rewards.expected(piece, pi).sum())
-        return total * self._level(round) / len(self.contexts)
+        return self.value_and_novelty(policy)[0] * self._level(round)
 
     def novelty(self, policy: Policy) -> float:
         """N(pi), exactly."""
-        novel = self._catalogue.novel
-        total = sum(float(pi[:, novel].sum()) for _, pi in policy.distributions(self.contexts))
-        return total / len(self.contexts)
+        return self.value_and_novelty(policy)[1]
+
+    def value_and_novelty(self, policy: Policy) -> tuple[float, float]:
+        """V(pi) in round 0 and N(pi), exactly; the policy is asked once."""
+        novel, value, shown = self._catalogue.novel, 0.0, 0.0
+        for piece, pi in policy.distributions(self.contexts):
+            value += float(self.rewards.expected(piece, pi).sum())
+            shown += float(pi[:, novel].sum())
+        return value / len(self.contexts), shown / len(self.contexts)
 
     def best_value(self) -> float:
         """V(pi*): every user gets the best of all actions."""

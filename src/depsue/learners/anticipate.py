@@ -16,18 +16,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue import rng
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.policies import Mixture
 from depsue.policies.base import whole
 from depsue.policies.tilted import ByModel, Tilted, predicted
 from depsue.protocols import Policy, RewardModel
 
-CONTEXTS = 1000
-"""Distinct contexts that candidates are compared on, at most."""
+MOST_CONTEXTS, FEWEST_CONTEXTS, MOST_PAIRS = 2000, 1000, 2_000_000
+"""Distinct contexts that candidates are compared on: fewer where actions are many."""
 STEADY = 50
 """Rows for which the common calibration counts in that of novel, or of supported, actions."""
-CAPS = (50.0, 400.0)
+CAPS = (50.0, 400.0, 5e3, 1e6)
 STRENGTHS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Tilts that are compared: strengths in standard deviations of q-hat, and where they level off."""
 NOVEL_STRENGTHS = (1.0, 2.0, 4.0, 8.0)
@@ -86,6 +86,7 @@ class Anticipation:
         novel_model: what chooses among novel actions, if not q-hat.
         calibrating: rows that q-hat is calibrated on, of all rounds, so that what was learned of
             novel actions is not forgotten; it was not fitted on them. None is the select fold.
+        trust: share of what q-hat promises beyond the logs' reach that is believed.
     """
 
     def __init__(
@@ -99,24 +100,36 @@ class Anticipation:
         seed: int,
         novel_model: RewardModel | None = None,
         calibrating: LoggedData | None = None,
+        trust: float = 1.0,
     ) -> None:
         weights = np.bincount(select.context, select.row_weights, minlength=len(select.contexts))
         some = np.arange(len(weights))
-        if len(some) > CONTEXTS:
-            some = rng.generator(seed, "contexts").choice(len(some), CONTEXTS, replace=False)
+        most = MOST_PAIRS // len(select.catalogue)
+        most = min(max(most, FEWEST_CONTEXTS), MOST_CONTEXTS)
+        if len(some) > most:
+            some = rng.generator(seed, "contexts").choice(len(some), most, replace=False)
         contexts = select.contexts[np.sort(some)]
-        self._clip = clip
+        self._clip, self.trust = clip, trust
         self._share = weights[np.sort(some)] / weights[np.sort(some)].sum()
         self.novel = select.catalogue.novel
-        self.q_hat = predicted(model, contexts)
-        self.q = _calibrated(self.q_hat, model, select if calibrating is None else calibrating)
+        self.q_hat = _single(predicted(model, contexts))
+        rows = select if calibrating is None else calibrating
+        self.q = _single(Calibration.on(model, rows).corrected(self.q_hat, self.novel))
         mean = float(select.reward.mean())
         kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
         self.variance = np.maximum(self.q * (kappa - self.q), 0.0)
+        place = np.full(len(weights), -1)
+        place[np.sort(some)] = np.arange(len(some))
+        mine = np.flatnonzero(place[select.context] >= 0)
+        self._rows = (place[select.context[mine]], select.action[mine])
+        self._left = select.reward[mine] - self.q[self._rows]
         self._base, self._at = base, contexts
-        self.pi0 = whole(logging_policy, contexts)
-        self.base = self.pi0 if base is logging_policy else whole(base, contexts)
-        self.logging_value = self.average(self.pi0 * self.q)
+        self.pi0 = _single(whole(logging_policy, contexts))
+        self.base = self.pi0 if base is logging_policy else _single(whole(base, contexts))
+        with np.errstate(divide="ignore"):
+            self._inverse = _single(np.where(self.base > 0, 1 / self.base, 0.0))
+        self.pi0_sums = self.sums(self.pi0)
+        self.logging_value = self.average(self.pi0, self.q)
         self.model, self.logging_policy = model, logging_policy
         centred = self.q_hat - np.einsum("ma,ma->m", self.pi0, self.q_hat)[:, None]
         self.spread = self._deviation(centred, self.pi0)
@@ -127,9 +140,9 @@ class Anticipation:
         self.novel_spread = self._deviation(fresh - fresh.mean(axis=1, keepdims=True), even)
         self.shown = bool((self.base[:, self.novel] > 0).any())
 
-    def average(self, table: FloatArray) -> float:
-        """The mean over contexts of (c, A) entries summed over actions."""
-        return float(self._share @ table.sum(axis=1))
+    def average(self, one: FloatArray, other: FloatArray) -> float:
+        """The mean over contexts of the products of (c, A) entries, summed over actions."""
+        return float(self._share @ np.einsum("ca,ca->c", one, other))
 
     def exposure(self, pi: FloatArray) -> FloatArray:
         """(A,) how often each action is shown under (c, A) distributions."""
@@ -141,21 +154,34 @@ class Anticipation:
         return FIRST_NOVEL_STRENGTH
 
     def sums(self, pi: FloatArray) -> Sums:
-        """The sums of a part's (c, A) distributions."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            weight = np.where(self.base > 0, pi / self.base, 0.0)
-        weight = np.minimum(weight, self._clip)
+        """The sums of a part's (c, A) distributions.
+
+        What q-hat says of the actions that it prefers is too good on average. The select rows show
+        by how much, as far as weights reach; beyond that q-hat is believed as far as `trust` goes.
+        """
+        weight = np.minimum(pi * self._inverse, self._clip)
         noise = weight * self.variance
+        shown = weight * self.base
+        seen = self.average(shown, self.q)
+        kept = max(1 + self._off(weight[self._rows]) / seen, 0.0) if seen > 0 else 1.0
         return Sums(
-            value=self.average(pi * self.q),
-            seen=self.average(weight * self.q * self.base),
-            square=self.average(weight * noise * self.base),
-            cross=self.average(noise * self.pi0),
+            value=seen * kept + self.trust * (self.average(pi, self.q) - seen),
+            seen=seen * kept,
+            square=self.average(noise, shown),
+            cross=self.average(noise, self.pi0),
         )
+
+    def _off(self, weight: FloatArray) -> float:
+        """The mean of w (r - q) on select rows; 0 within two standard errors, which are noise."""
+        if len(weight) < 2:
+            return 0.0
+        terms = weight * self._left
+        off, noise = float(terms.mean()), float(terms.var()) / len(terms)
+        return off * max(1 - 4 * noise / off**2, 0.0) if off else 0.0
 
     def old_parts(self, keep: float) -> list[tuple[Policy, Sums]]:
         """pi0, its tilts, and the old part of the policy that logged the rows."""
-        found: list[tuple[Policy, Sums]] = [(self.logging_policy, self.sums(self.pi0))]
+        found: list[tuple[Policy, Sums]] = [(self.logging_policy, self.pi0_sums)]
         if isinstance(self._base, Mixture):
             found.append((self._base.parts[0], self.sums(whole(self._base.parts[0], self._at))))
         for cap in CAPS:
@@ -216,27 +242,53 @@ def margins(
     square = (1 - nu) ** 2 * a.square + nu**2 * b.square
     if paired is not None:
         rho, known = paired
-        zero = known.sums(known.pi0)
+        zero = known.pi0_sums
         mean = mean - rho * zero.seen
         square = square - 2 * rho * ((1 - nu) * a.cross + nu * b.cross) + rho**2 * zero.square
     error = np.sqrt(np.maximum(square, 0.0) / n)
     return np.asarray(mean - deviations * error - need)
 
 
-def _calibrated(q_hat: FloatArray, model: RewardModel, rows: LoggedData) -> FloatArray:
-    """(c, A) q-hat with level and slope corrected on held-out rows, novel actions apart."""
-    given = model.predict_pairs(rows.contexts, rows.action, rows.context)
-    novel = rows.catalogue.novel
-    of_novel = novel[rows.action]
-    x, y = float(given.mean()), float(rows.reward.mean())
-    slope = _slope(given, rows.reward)
-    out = y + slope * (np.asarray(q_hat, dtype=np.float64) - x)
-    for mine, actions in ((of_novel, novel), (~of_novel, ~novel)):
-        n = int(mine.sum())
-        if n:
-            off = float((rows.reward[mine] - y - slope * (given[mine] - x)).mean())
-            out[:, actions] += off * n / (n + STEADY)
-    return np.asarray(np.clip(out, 0.0, rows.r_max))
+@dataclass(frozen=True)
+class Calibration:
+    """q-hat with level and slope corrected on rows that it was not fitted on, novel actions apart.
+
+    Args:
+        centre, level: the mean prediction on those rows, and the mean reward.
+        slope: of the reward by its prediction.
+        supported, novel: what is added for actions of either kind.
+        r_max: the largest reward.
+    """
+
+    centre: float
+    level: float
+    slope: float
+    supported: float
+    novel: float
+    r_max: float
+
+    @classmethod
+    def on(cls, model: RewardModel, rows: LoggedData) -> Calibration:
+        """Of a model, on rows."""
+        given = model.predict_pairs(rows.contexts, rows.action, rows.context)
+        centre, level = float(given.mean()), float(rows.reward.mean())
+        slope = _slope(given, rows.reward)
+        novel = rows.catalogue.novel[rows.action]
+        left = rows.reward - level - slope * (given - centre)
+        off = [float(left[mine].sum()) / (int(mine.sum()) + STEADY) for mine in (~novel, novel)]
+        return cls(centre, level, slope, off[0], off[1], rows.r_max)
+
+    def corrected(self, q_hat: FloatArray, novel: Mask) -> FloatArray:
+        """(..., A) predictions, corrected; `novel` says of which kind the A actions are."""
+        out = np.asarray(q_hat, dtype=np.float64) - self.centre
+        out *= self.slope
+        out += np.where(novel, self.novel, self.supported) + self.level
+        return np.asarray(np.clip(out, 0.0, self.r_max, out=out))
+
+
+def _single(values: FloatArray) -> FloatArray:
+    """In single precision: tables of contexts x actions are large, and this is a forecast."""
+    return np.asarray(values, dtype=np.float32)
 
 
 def _slope(given: FloatArray, reward: FloatArray) -> float:

@@ -23,7 +23,7 @@ from depsue.certificates.promise import Promise
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
-from depsue.learners.anticipate import CAPS, FIRST_NOVEL_STRENGTH
+from depsue.learners.anticipate import FIRST_NOVEL_STRENGTH
 from depsue.learners.anticipate import STRENGTHS as TILTS
 from depsue.learners.room import Aim, Moments, moments
 from depsue.policies import SoftmaxOfScores, Uniform
@@ -31,6 +31,8 @@ from depsue.policies.base import whole
 from depsue.policies.tilted import ByModel, Tilted
 from depsue.protocols import Policy, RewardModel
 
+CAPS = (50.0, 400.0)
+"""Where tilts of a pi0 that can be called level off."""
 SHARES = (0.0, 0.5, 0.8)
 """lambda, the share of pi0, where pi0 cannot be called."""
 STRENGTHS = (0.5, 1.0, 2.0)

@@ -161,6 +161,7 @@ class _Run:
         self.served: list[Served] = []
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
+        self.trust: float | None = None
 
     def round(self, k: int, reads: Reads, seed: int, watch: Watch) -> Explored:
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
@@ -177,6 +178,7 @@ class _Run:
             ceilings=self.ceilings,
             credits=self._credits(folds),
             largest=self.largest,
+            trust=self.trust,
             watch=lambda what, done, total, words: watch(f"{task} {what}", done, total, words),
         )
 
@@ -212,7 +214,7 @@ class _Run:
                 if one.floor.ratio is not None
             }
         self.earlier.append(self.newest)
-        self.newest, self.base = served, explored.policy
+        self.newest, self.base, self.trust = served, explored.policy, explored.prepared.trust
         self.served.append(Served(served, len(served)))
         if explored.policy is self.pi0:
             self.largest = 1.0

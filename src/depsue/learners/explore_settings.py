@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from depsue.certificates import FRACTIONS, Promise, checked_promises
 from depsue.errors import is_real, is_whole, require, require_level, require_settings, short
+from depsue.learners.goal import MOST_NOVELTY, require_objective
 from depsue.rewards import RewardSettings
 
 
@@ -24,8 +23,8 @@ class ExploreSettings:
     """What delta is for: each deployment, or all of them together (delta / K each)."""
     safety: Literal["each", "cumulative"] = "each"
     """Every deployment above the floor, or their sum so far (Eq. 9): then margin is spent."""
-    objective: str | float = "most novelty"
-    """"most novelty", "most value", or a weight: value / V(pi0) + weight x novelty."""
+    objective: str | float = MOST_NOVELTY
+    """"most novelty", "most value", "balanced", or a weight: value / V(pi0) + weight x novelty."""
     deployments: int = 1
     """K."""
     max_novelty: float = 0.5
@@ -55,12 +54,7 @@ class ExploreSettings:
     def __post_init__(self) -> None:
         checked_promises(self.promises)
         require_level(self.delta)
-        require(
-            self.objective in ("most novelty", "most value")
-            or (is_real(self.objective) and 0 <= float(self.objective) < np.inf),
-            "objective must be 'most novelty', 'most value', or a weight >= 0 of novelty",
-            found=short(self.objective),
-        )
+        require_objective(self.objective)
         for name, allowed in (
             ("per", ("deployment", "campaign")),
             ("safety", ("each", "cumulative")),

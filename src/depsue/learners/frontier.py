@@ -28,6 +28,7 @@ from depsue.learners.candidates import (
     rehearse,
     value_by,
 )
+from depsue.learners.goal import MOST_NOVELTY, worth
 from depsue.learners.planned import (
     Calibration,
     Chosen,
@@ -185,10 +186,9 @@ class _Frontier:
 
     def worth(self, point: Point) -> tuple[float, float]:
         """What the objective says of a point; ties go to the other of value and novelty."""
-        if self.settings.objective == "most-novelty":
-            return point.novelty, point.value
-        weight = 0.0 if isinstance(self.settings.objective, str) else self.settings.objective
-        return point.value + float(weight) * point.novelty, point.novelty
+        value, novelty = np.array([point.value]), np.array([point.novelty])
+        other = point.value if self.settings.objective == MOST_NOVELTY else point.novelty
+        return float(worth(self.settings.objective, value, novelty)[0]), other
 
     def plan(self, rows: int, report: PropensityReport) -> Plan:
         """All of it, in words and numbers."""
@@ -261,7 +261,7 @@ class _Frontier:
         rules = Rules(self.aim.promises, self.aim.delta, clip=clip_for(self.n))
         left = rooms(self.of[k], self.nus, self.n, self.aim).min(axis=0)
         start, end = int(left.argmax()), len(self.nus) - 1
-        if self.settings.objective != "most-novelty":
+        if self.settings.objective != MOST_NOVELTY:
             end = int(np.abs(self.nus - pick.novelty).argmin())
         step = 1 if end >= start else -1
         nus = self.nus[np.arange(start, end + step, step)]

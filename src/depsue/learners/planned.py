@@ -12,8 +12,8 @@ import numpy as np
 from depsue.certificates import FRACTIONS, Levels, Rules
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
-from depsue.errors import is_real, require, short
 from depsue.learners.assumed import Assumed, require_wish
+from depsue.learners.goal import MOST_NOVELTY, in_words, require_objective
 from depsue.learners.room import Aim
 from depsue.rewards import RewardSettings
 
@@ -24,8 +24,8 @@ class PlanSettings:
 
     aim: Aim = Aim()
     """Floors, delta, the most novelty."""
-    objective: str | float = "most-novelty"
-    """"most-novelty", "most-value", or a weight: value / V(pi0) + weight x novelty."""
+    objective: str | float = MOST_NOVELTY
+    """"most novelty", "most value", "balanced", or a weight: value / V(pi0) + weight x novelty."""
     wish: float | None = None
     """A novelty whose number of rows is asked for."""
     campaign: str = "exploration"
@@ -38,14 +38,7 @@ class PlanSettings:
     """How q-hat is fitted."""
 
     def __post_init__(self) -> None:
-        weight = not isinstance(self.objective, str) and is_real(self.objective)
-        require(
-            self.objective in ("most-novelty", "most-value")
-            or (weight and 0 <= float(self.objective) < np.inf),
-            "the objective must be most-novelty, most-value, or a weight >= 0 of novelty",
-            found=short(self.objective),
-            cure="0.5 says that a point of novelty is worth half a point of value",
-        )
+        require_objective(self.objective)
         if self.wish is not None:
             require_wish(self.wish, self.aim)
 
@@ -224,15 +217,11 @@ def why_words(
                 f"of its value below the floor of {pick.binds!r}"
             )
         return said
-    goal = {"most-novelty": "the most novelty", "most-value": "the most value"}.get(
-        str(settings.objective), f"the most of value + {settings.objective} x novelty"
-    )
     several = len(settings.aim.promises) > 1
     return (
-        f"{goal} among levels that are likely to pass (three times in four or more); the bound on "
-        f"its value is likely to lie {pick.room:.1%} of V(pi0) above the floor"
-        + (f" in the promise that binds, {pick.binds!r}" if several else "")
-        + ", or more"
+        f"{in_words(settings.objective)} among levels that are likely to pass (three times in four "
+        f"or more); the bound on its value is likely to lie {pick.room:.1%} of V(pi0) above the "
+        f"floor" + (f" in the promise that binds, {pick.binds!r}" if several else "") + ", or more"
     )
 
 

@@ -22,7 +22,7 @@ from depsue.bounds.normal import BERRY_ESSEEN, SIDE_EVENTS, SIDE_SHARE
 from depsue.certificates.promise import Promise, checked_promises
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import is_real, require, require_level, require_positive, short
-from depsue.learners.exploring import SMALLEST_CLIP, WEIGHT_SHARE
+from depsue.learners.prepare import SMALLEST_CLIP, WEIGHT_SHARE
 
 LUCK = 0.64
 """Standard errors set aside, so that about three verdicts in four come out as anticipated."""

@@ -82,11 +82,19 @@ class Remembering:
         some = np.zeros((0, 1)) if contexts is None else contexts
         n_actions = model.predict(some[:1]).shape[1] if len(some) else 0
         self._memory = Memory(some, n_actions, model.predict)
+        self._last: tuple[FloatArray, FloatArray] | None = None
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
         known = self._memory.answers(contexts)
-        return _single(self.model.predict(contexts)) if known is None else known
+        if known is not None:
+            return known
+        last = self._last  # the parts of a mixture ask one after the other
+        if last is None or not np.array_equal(last[0], contexts):
+            last = (np.array(contexts), _single(self.model.predict(contexts)))
+            last[1].flags.writeable = False
+            self._last = last
+        return last[1]
 
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None

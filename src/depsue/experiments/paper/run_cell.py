@@ -240,10 +240,10 @@ def _known(model: MlpRewardModel, world: World) -> RewardModel:
 
 def _truth(worlds: tuple[World, World], policy: Policy) -> dict[str, float]:
     """Exact value and novelty over the training and the test contexts."""
-    found = {}
+    found: dict[str, float] = {}
     for name, world in zip(("train", "test"), worlds, strict=True):
-        found[f"value_{name}"] = world.value(policy)
-        found[f"novelty_{name}"] = world.novelty(policy)
+        value, novelty = world.value_and_novelty(policy)
+        found |= {f"value_{name}": value, f"novelty_{name}": novelty}
     return found
 
 

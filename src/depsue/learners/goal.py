@@ -1,0 +1,45 @@
+"""What is best among policies that are safe: more novelty, more value, or some of both."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from depsue.data.checks import FloatArray
+from depsue.errors import is_real, require, short
+
+MOST_NOVELTY, MOST_VALUE, BALANCED = "most novelty", "most value", "balanced"
+NAMED = (MOST_NOVELTY, MOST_VALUE, BALANCED)
+BALANCE = 0.29
+"""Weight of sqrt(novelty) beside 1 - V(pi0) / value. The first novelty counts most, and so does the
+first gain in value: who earns as much as pi0 gives up at most 6% of it for 5% of novelty; who earns
+half as much again, 9%."""
+
+
+def require_objective(objective: object) -> None:
+    """Refuse what is neither a named objective nor a weight."""
+    weight = not isinstance(objective, str) and is_real(objective)
+    require(
+        objective in NAMED or (weight and 0 <= float(objective) < np.inf),  # type: ignore[arg-type]
+        f"the objective must be {', '.join(NAMED)}, or a weight >= 0 of novelty",
+        found=short(objective),
+        cure="0.5 says that a point of novelty is worth half a point of value",
+    )
+
+
+def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> FloatArray:
+    """What an objective says of policies, from their value / V(pi0) and novelty."""
+    if objective == MOST_NOVELTY:
+        return np.asarray(novelty)
+    if objective == BALANCED:
+        return np.asarray(1 - 1 / np.maximum(value, 1e-9) + BALANCE * np.sqrt(novelty))
+    weight = 0.0 if isinstance(objective, str) else float(objective)
+    return np.asarray(value + weight * novelty)
+
+
+def in_words(objective: str | float) -> str:
+    """What is sought."""
+    if objective == BALANCED:
+        return f"the most of 1 - V(pi0) / value + {BALANCE:g} x sqrt(novelty)"
+    if isinstance(objective, str):
+        return f"the {objective}"
+    return f"the most of value + {objective:g} x novelty"
