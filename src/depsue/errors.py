@@ -6,7 +6,7 @@
     ├── DataError          a log or a catalogue breaks a rule
     ├── ConfigError        a setting breaks a rule, or two settings contradict
     ├── PolicyError        a policy does not answer as a policy must
-    ├── FileError          a saved policy or model cannot be trusted or read
+    ├── FileError          a saved policy, a model or a ledger cannot be trusted or read
     └── NotConservative    terms without a proof that E[term] <= V(pi) met a bound
 
     DepsueWarning
@@ -90,7 +90,7 @@ class PolicyError(DepsueError):
 
 
 class FileError(DepsueError):
-    """A saved policy or model is missing, damaged, or of another version."""
+    """A saved policy, a model or a ledger is missing, damaged, or of another version."""
 
 
 class NotConservative(DepsueError):

@@ -77,7 +77,7 @@ def test_its_mean_is_zero_at_every_context_whatever_the_model_says(q: Any) -> No
     context, action = np.nonzero(BASE)
     logs = logs_of(context, action, np.zeros(len(context)), BASE[context, action])
     uniform = policy(np.full((U, A), 1 / A))  # shows what the logging policy does not
-    found = Control(PI0, model(q), 1.0, {}).of([BETTER, NEW, uniform, PI0], logs, CLIP)
+    found = Control(PI0, model(q), 1.0, {}).of([BETTER, NEW, uniform, PI0], logs, [CLIP] * 4)
     assert np.abs(found[[0, 2, 3]]).max() > 0.05 and not found[1].any()
     for values in found:
         means = np.bincount(context, values * logs.propensity)
@@ -160,4 +160,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"give one of them"):
         Rules(control=CONTROL, marginal=MIPS(PI0, GROUPS))
     with pytest.raises(DataError, match=r"those of the deployed policy"):
-        Control(BETTER, model(), 1.0).of([PI0], drawn(50, 8), CLIP)
+        Control(BETTER, model(), 1.0).of([PI0], drawn(50, 8), [CLIP])

@@ -184,6 +184,7 @@ def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: Logged
     [
         ({"objective": "most fun"}, "the objective must be"),
         ({"per": "day"}, "per must be one of"),
+        ({"novel": "optimistic"}, r"differ(.|\n)*members=5"),
         ({"safety": "none"}, "safety must be one of"),
         ({"max_novelty": 0.0}, "max_novelty must lie"),
         ({"deployments": 0}, "deployments"),

@@ -13,7 +13,7 @@ from depsue.certificates.propensities import (
     check_propensities,
     require_propensities,
 )
-from depsue.certificates.reads import Reads
+from depsue.certificates.reads import CountsReads, Reads
 from depsue.certificates.rules import Credit, Rules
 from depsue.certificates.strict import certify, policy_hash
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
@@ -31,6 +31,7 @@ __all__ = [
     "Levels",
     "Promise",
     "PropensityReport",
+    "CountsReads",
     "Reads",
     "Rules",
     "Served",

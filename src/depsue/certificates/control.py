@@ -63,23 +63,22 @@ class Control:
             cure="fit_rewards(learn_fold, seed=...)",
         )
 
-    def of(self, parts: Sequence[Policy], logs: LoggedData, clip: float) -> FloatArray:
-        """(parts, n) g for each policy's weights up to `clip`: all in [-most, clip most]."""
+    def of(self, parts: Sequence[Policy], logs: LoggedData, clips: Sequence[float]) -> FloatArray:
+        """(parts, n) g for each policy's weights up to its clip: all in [-most, clip most]."""
         require_drawn_by(self.base, logs)
         mean = np.empty((len(parts), len(logs.contexts)))
         for piece, drawn in distributions(self.base, logs):
             contexts = logs.contexts[piece]
             q = np.clip(self.model.predict(contexts), 0.0, self.most)
-            most = clip * drawn
-            for place, part in enumerate(parts):
+            for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
                 pi = drawn if part is self.base else whole(part, contexts)
-                shown = np.minimum(pi, most)
+                shown = np.minimum(pi, clip * drawn)
                 mean[place, piece] = np.einsum("ca,ca->c", shown, q, dtype=np.float64)
         at = (logs.contexts, logs.action, logs.context)
         q_row = np.clip(self.model.predict_pairs(*at), 0.0, self.most).astype(np.float64)
         drawn_row = np.exp(self.base.log_prob(*at))
         out = -mean[:, logs.context]
-        for place, part in enumerate(parts):
+        for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
             weight = np.asarray(np.exp(part.log_prob(*at)) / drawn_row, dtype=np.float64)
             out[place] += np.minimum(weight, clip) * q_row
         return out

@@ -5,8 +5,27 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Protocol
 
 from depsue.errors import ConfigError, FileError, require, short
+
+
+class CountsReads(Protocol):
+    """What `certify` asks of whoever counts the verdicts: `Reads`, or a ledger."""
+
+    retries: bool
+
+    def begin(self, data: str) -> int:
+        """Count one more read of the rows with this hash; which attempt it is, from 1."""
+        ...
+
+    def count(self, data: str) -> int:
+        """How often the rows with this hash were read so far."""
+        ...
+
+    def level(self, delta: float, attempt: int) -> float:
+        """The level at which that attempt is tested."""
+        ...
 
 
 class Reads:

@@ -12,7 +12,7 @@ from depsue.artifacts import Arrays
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds
 from depsue.certificates.levels import Levels
-from depsue.certificates.reads import Reads
+from depsue.certificates.reads import CountsReads
 from depsue.certificates.rules import Rules
 from depsue.certificates.trial import Trial
 from depsue.data.content import Content
@@ -28,7 +28,7 @@ def certify(
     levels: Levels,
     folds: Folds,
     rules: Rules,
-    reads: Reads,
+    reads: CountsReads,
     *,
     logging_policy: Policy | None = None,
 ) -> Certificate:

@@ -53,19 +53,28 @@ class Trial:
         self._rows, self._rules = rows, rules
         self._delta = rules.left(delta) / len(rules.promises)
         self._of = [(promise, *promise.rows(rows)) for promise in rules.promises]
+        self._logging_policy = logging_policy
         self._pi0: Evidence | None = None
-        if any(self._paired(promise) for promise in rules.promises):
-            self._pi0 = self.evidence([logging_policy], clip=rules.largest).mixed(np.ones(1))
 
-    def evidence(self, parts: Sequence[Policy | None], clip: float | None = None) -> Evidence:
-        """What the rows say of each part; None stands for the policy that logged them."""
-        clip = self._rules.clip if clip is None else clip
-        weights = np.stack([self._weights(part) for part in parts])
+    def evidence(self, parts: Sequence[Policy | None]) -> Evidence:
+        """What the rows say of each part; None stands for the policy that logged them.
+
+        The first call looks at pi0 too, where terms are paired with it: one pass over the rows.
+        """
+        asked, clips = list(parts), [self._rules.clip] * len(parts)
+        first = self._pi0 is None and any(self._paired(one) for one in self._rules.promises)
+        if first:
+            asked, clips = [self._logging_policy, *asked], [self._rules.largest, *clips]
+        weights = np.stack([self._weights(part) for part in asked])
         control = self._rules.control
-        if control is None:
-            return Evidence(weights)
-        known = [control.base if part is None else part for part in parts]
-        return Evidence(weights, control.of(known, self._rows, clip))
+        taken = None
+        if control is not None:
+            known = [control.base if part is None else part for part in asked]
+            taken = control.of(known, self._rows, clips)
+        if first:
+            self._pi0 = Evidence(weights[0], None if taken is None else taken[0])
+            weights, taken = weights[1:], None if taken is None else taken[1:]
+        return Evidence(weights, taken)
 
     def __call__(self, found: Evidence) -> tuple[Verdict, ...]:
         """A verdict for each promise."""

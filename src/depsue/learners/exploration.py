@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from depsue import rng
 from depsue.certificates import (
     Ceiling,
+    CountsReads,
     Credit,
     DriftReport,
     Folds,
@@ -96,7 +97,7 @@ def run_exploration(
     seed: int,
     campaign: str = "exploration",
     logs: LoggedData | None = None,
-    reads: Reads | None = None,
+    reads: CountsReads | None = None,
     watch: Watch = silent,
 ) -> ExplorationResult:
     """Learn, certify and deploy K policies; D_0 and each deployment have n // K rows.
@@ -163,7 +164,7 @@ class _Run:
         self.drift: DriftReport | None = None
         self.trust: float | None = None
 
-    def round(self, k: int, reads: Reads, seed: int, watch: Watch) -> Explored:
+    def round(self, k: int, reads: CountsReads, seed: int, watch: Watch) -> Explored:
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
         self._look_for_drift(folds)
         task = f"exploration {k}/{self.settings.deployments}"

@@ -31,9 +31,9 @@ class ExploreSettings:
     """No policy shows novel actions more often than this."""
     fractions: tuple[float, float, float] = FRACTIONS
     """Shares of learn, select and certify."""
-    rewards: RewardSettings = RewardSettings(members=2)
-    """How the MLPs of q-hat are fitted. Two are nearly as good as five beside the linear model, and
-    faster; `novel="optimistic"`, which goes by how much they differ, should have five."""
+    rewards: RewardSettings = RewardSettings(members=1)
+    """How the MLPs of q-hat are fitted. One is as good as five beside the linear model, and faster;
+    `novel="optimistic"`, which goes by how much they differ, should have five."""
     most_rows: int = 1_000_000
     """Rows that q-hat is fitted on, at most: a sample of all that may be read."""
     novel: Literal["by model", "optimistic", "uniform"] = "by model"
@@ -82,6 +82,12 @@ class ExploreSettings:
             ok = is_real(value) and 0 <= value < 1
             require(ok, f"{name} must lie in [0, 1)", found=short(value))
         require_settings(self.rewards, RewardSettings)
+        require(
+            self.novel != "optimistic" or self.rewards.members > 1,
+            "novel='optimistic' goes by how much the members of the reward model differ",
+            found=f"{self.rewards.members} member",
+            cure="rewards=RewardSettings(members=5)",
+        )
 
     @property
     def level(self) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from depsue.certificates import Ceiling, Certificate, Credit, Folds, Reads, certify
+from depsue.certificates import Ceiling, Certificate, CountsReads, Credit, Folds, certify
 from depsue.data.logs import LoggedData
 from depsue.errors import require_settings
 from depsue.learners.explore_settings import ExploreSettings
@@ -61,7 +61,7 @@ def explore(
     settings: ExploreSettings | None = None,
     *,
     seed: int,
-    reads: Reads,
+    reads: CountsReads,
     base: Policy | None = None,
     earlier: Sequence[LoggedData] = (),
     ceilings: Mapping[str, Ceiling] | None = None,
@@ -101,7 +101,7 @@ def settle(
     before: Before,
     settings: ExploreSettings,
     *,
-    reads: Reads,
+    reads: CountsReads,
     watch: Watch = silent,
 ) -> Explored:
     """Let the certifying fold speak, and choose what to serve.

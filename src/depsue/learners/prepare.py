@@ -40,6 +40,8 @@ STEPS = {False: 0.001, True: 0.01}
 MOST_WHEN_PAIRED = 0.9
 """Novelty, where the next round must pair its rows with pi0."""
 BOUNDS = ("normal", "betting", "smoothing")
+MOST_PAIRS = 30_000_000
+"""Contexts x actions that these are compared on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,9 +258,13 @@ def _sharpened(
 ) -> Rules:
     """With the bound, and the control variate or none, that are tightest on the select fold.
 
-    Its rows are repeated up to the certifying size.
+    Its rows, or those of some contexts where actions are many, are repeated up to the certifying
+    size.
     """
     rows = folds.select
+    every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
+    if every > 1:
+        rows = rows.take(np.flatnonzero(rows.context % every == 0))
     if rows.unit is None:
         times = max(1, round(len(folds.certify) / len(rows)))
         rows = rows.take(np.tile(np.arange(len(rows)), times))
