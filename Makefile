@@ -21,8 +21,8 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-soak: $(VENV)/.installed  ## larger doses of the statistical tests, at other seeds
-	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies
+soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9
+	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies tests/ledger
 
 bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds against their peers
 	$(PIP) install -c constraints.txt vw-estimators==0.2.2

@@ -1,0 +1,66 @@
+"""The ledger: what happened in every campaign, append-only. Its promise, in prose first.
+
+**What it holds.** Campaigns, observations, candidates, attempts with their certificates,
+deployments, and a journal of who did what when. Hashes, counts, sums, names of files: never a
+row of the logs and never the id of a user, so deleting a user's data never touches the ledger.
+
+**Rounds.** Round 0 is what pi0 logged before the campaign. Round k = 1..K goes: candidates are
+recorded, one is put to the test on the rows of round k - 1, something is deployed, and what it
+logged is observed as round k. A round is over once it is observed, and the next begins.
+
+**Append-only.** Every record is one row that is written once. The database itself refuses to
+change or delete one. An attempt is open until a second row, its verdict, stands beside it. Each
+record is written together with its line in the journal, or not at all.
+
+**Once.** A call that returned is on disk. A call that was cut short is repeated: what is there
+already is found, not written twice, and the first record is returned. The same name, round or
+hash with *other* contents is refused.
+
+- An observation is a *set of files with one hash*, one set for each round: several files of a
+  round are hashed and observed together. Other rows for a round that has some are refused.
+- The same candidate twice is one candidate, if what was fixed beforehand is the same.
+
+**Reads of certifying rows.** `begin_read` counts an attempt durably before the rows are looked
+at. Attempts are counted by the hash of the data, over all rounds and campaigns of the ledger: a
+second campaign on the same rows is no second throw of the dice.
+
+- The same candidate again, after a crash, continues its attempt: all that its verdict depends on
+  was fixed beforehand, so it would come out the same. Whoever continues it, it counts once.
+- Another candidate is another attempt. It is refused unless this campaign, and every campaign that
+  read these rows before, declared retries when it was created; attempt j is tested at delta 2^-j.
+- In one round one attempt is open at a time; while it is, others hear who began it, and when. An
+  attempt that cannot be finished is given up by `abandon_read`: it stays counted.
+- A verdict is written once. An attempt without one stays visible as open.
+- `hold` keeps a second *running* process from a round; it ends with the process that has it.
+
+**One writer at a time.** Writes wait for each other, up to `wait` seconds; none is lost and
+none deadlock. Readers see whole records. A ledger may be shared by threads; a process opens its
+own. Refusals are `ConfigError`s; a database that cannot be reached, read or written to is a
+`FileError`, after which nothing is half written and the next try works.
+"""
+
+from depsue.ledger.copying import copy_ledger
+from depsue.ledger.counted import CountedReads
+from depsue.ledger.ledger import Ledger
+from depsue.ledger.opening import open_ledger
+from depsue.ledger.records import (
+    Attempt,
+    Campaign,
+    Candidate,
+    Deployment,
+    Entry,
+    Observation,
+)
+
+__all__ = [
+    "Attempt",
+    "Campaign",
+    "Candidate",
+    "CountedReads",
+    "Deployment",
+    "Entry",
+    "Ledger",
+    "Observation",
+    "copy_ledger",
+    "open_ledger",
+]

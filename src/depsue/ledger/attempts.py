@@ -1,0 +1,157 @@
+"""Reads of certifying rows: which may begin, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import sqlalchemy as sa
+
+from depsue.errors import ConfigError, require
+from depsue.ledger import tables
+from depsue.ledger.book import Book, Row
+from depsue.ledger.records import Verdict
+
+
+def begin(book: Book, campaign: str, round: int, data_hash: str, policy_hash: str) -> int:
+    """Count an attempt, or continue the one that this candidate has; its number."""
+    declared = book.campaign(campaign, round)
+    own = book.first(tables.reads, campaign=campaign, round=round, policy_hash=policy_hash)
+    if own is not None:
+        require(
+            own.data_hash == data_hash,
+            "a candidate is tested on one data set in a round",
+            found=f"{data_hash[:12]}, but attempt {own.attempt} read {own.data_hash[:12]}",
+            cure="certify it on the rows that it began with",
+        )
+        require(
+            own.passed is None or own.certificate is not None,
+            "an attempt that was given up is not taken up again",
+            found=f"attempt {own.attempt}, abandoned by {own.finished_by} at {own.finished_at}",
+            cure="certify on new rows, or another candidate if the campaign declared retries",
+        )
+        if own.passed is None:
+            book.note("read continued", campaign, round, policy_hash)
+        return int(own.attempt)
+    before = book.require_current(campaign, round)
+    require(
+        before.data_hash == data_hash,
+        "a round is certified on the rows of the round before it",
+        found=f"{data_hash[:12]}, but round {round - 1} observed {before.data_hash[:12]}",
+        cure="take the rows that were observed",
+    )
+    require(
+        book.first(tables.policies, campaign=campaign, round=round, policy_hash=policy_hash)
+        is not None,
+        "a candidate is recorded, with all that is fixed, before the rows are read",
+        found=f"policy {policy_hash[:12]} is not in round {round} of campaign {campaign!r}",
+        cure="record it first",
+    )
+    _require_none_open(book, campaign, round)
+    attempt = 1 + _earlier(book, declared, data_hash)
+    values = {
+        "campaign": campaign,
+        "round": round,
+        "attempt": attempt,
+        "data_hash": data_hash,
+        "policy_hash": policy_hash,
+    }
+    book.add(tables.reads, "read", policy_hash, values)
+    return attempt
+
+
+def finish(
+    book: Book, campaign: str, round: int, policy_hash: str, certificate: Verdict, text: str
+) -> Row:
+    """Write the verdict of an attempt, once."""
+    begun = _begun(book, campaign, round, policy_hash)
+    for name, found, meant in (
+        ("campaign", certificate.campaign, campaign),
+        ("data", certificate.data, begun.data_hash),
+        ("attempt", certificate.attempt, begun.attempt),
+    ):
+        require(
+            found == meant,
+            "a certificate belongs to the attempt that was begun",
+            found=f"{name} {found!r} in the certificate, {meant!r} in the ledger",
+            cure="certify with the reads of the ledger: ledger.reads(...)",
+        )
+    values = {
+        "passed": int(certificate.passed),
+        "certified": certificate.policy,
+        "certificate": text,
+        "note": "",
+    }
+    return _end(book, begun, values)
+
+
+def abandon(book: Book, campaign: str, round: int, policy_hash: str, why: str) -> Row:
+    """Give an open attempt up: it failed."""
+    begun = _begun(book, campaign, round, policy_hash)
+    return _end(book, begun, {"passed": 0, "certified": None, "certificate": None, "note": why})
+
+
+def _end(book: Book, begun: Row, values: Mapping[str, object]) -> Row:
+    words = {0: "failed", 1: "passed"}
+    if begun.passed is None:
+        known = {"read_id": begun.id, "campaign": begun.campaign, "round": begun.round}
+        book.add(tables.verdicts, "verdict", words[bool(values["passed"])], {**known, **values})
+    else:
+        require(
+            begun.certificate == values["certificate"],
+            "the verdict of an attempt is written once",
+            found=f"{begun.finished_by} wrote at {begun.finished_at} that attempt {begun.attempt} "
+            f"{words[begun.passed]}; another text now says {words[bool(values['passed'])]}",
+            cure="the first one stands",
+        )
+    return _begun(book, begun.campaign, begun.round, begun.policy_hash)
+
+
+def _begun(book: Book, campaign: str, round: int, policy_hash: str) -> Row:
+    book.campaign(campaign, round)
+    found = book.first(tables.reads, campaign=campaign, round=round, policy_hash=policy_hash)
+    if found is None:
+        raise ConfigError(
+            "a read is begun, and so counted, before it has a verdict",
+            found=f"no attempt of policy {policy_hash[:12]} in round {round}",
+            cure="begin_read first",
+        )
+    return found
+
+
+def _require_none_open(book: Book, campaign: str, round: int) -> None:
+    for row in book.all(tables.reads, campaign=campaign, round=round):
+        if row.passed is None:
+            raise ConfigError(
+                "one attempt at a time certifies a round",
+                found=f"{row.by} began attempt {row.attempt} with policy {row.policy_hash[:12]} "
+                f"at {row.at}, and it has no verdict yet",
+                cure="wait for it, continue it with the same policy, or abandon it: it was counted",
+            )
+
+
+def _earlier(book: Book, declared: Row, data_hash: str) -> int:
+    """How many attempts read these rows, in any campaign; refuse if none may follow."""
+    earlier = book.all(tables.reads, data_hash=data_hash)
+    if not earlier:
+        return 0
+    names = {row.campaign for row in earlier}
+    spent = sorted(
+        row.name for row in book.all(tables.campaigns) if row.name in names and not row.retries
+    )
+    if declared.retries and not spent:
+        return len(earlier)
+    last = earlier[-1]
+    without = declared.name if not declared.retries else spent[0]
+    raise ConfigError(
+        "the certifying rows of a data set are read by one verdict, in whatever campaign",
+        found=f"attempt {len(earlier) + 1} on data {data_hash[:12]}: {last.by} read it at "
+        f"{last.at} in round {last.round} of campaign {last.campaign!r}, and campaign "
+        f"{without!r} was created without retries",
+        cure="certify on new rows; retries are declared when a campaign is created",
+    )
+
+
+def count(connection: sa.Connection, data_hash: str) -> int:
+    """How many attempts read these rows."""
+    counted = sa.select(sa.func.count()).where(tables.reads.c.data_hash == data_hash)
+    return int(connection.scalar(counted) or 0)

@@ -1,0 +1,135 @@
+"""What readers of the ledger get: frozen records, each with who wrote it (`by`) and when (`at`).
+
+Rounds count deployments, from 1; round 0 is what pi0 logged before. Hashes are SHA-256. Mappings
+hold JSON values. Fields have the names of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+Kind = Literal["deploy", "rollback"]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """K = `rounds` deployments; with `retries`, attempt j is tested at delta 2^-j."""
+
+    name: str
+    rounds: int
+    retries: bool
+    settings: Mapping[str, Any]
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one round logged: a set of files (`source`) with one hash; `summary` has no rows."""
+
+    campaign: str
+    round: int
+    data_hash: str
+    rows: int
+    source: str
+    summary: Mapping[str, Any]
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy, or a list of them in a fixed order, that may be put to the test in a round.
+
+    `policy_hash` is of the policy or of the list, `folder` the name of the folder with the files,
+    `trained_on` the hashes of the data it was learned from, and `fixed` all else that was fixed
+    before the certifying rows are read.
+    """
+
+    campaign: str
+    round: int
+    policy_hash: str
+    folder: str
+    trained_on: Sequence[str]
+    fixed: Mapping[str, Any]
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One verdict on certifying rows: begun, and perhaps finished.
+
+    `attempt` counts the verdicts on these rows over all campaigns. `certified` is the policy that
+    the certificate is about, one of the candidate's; `note` says why an attempt was abandoned.
+    """
+
+    campaign: str
+    round: int
+    attempt: int
+    data_hash: str
+    policy_hash: str
+    passed: bool | None
+    certified: str | None
+    certificate: str | None
+    note: str | None
+    finished_at: datetime | None
+    finished_by: str | None
+    at: datetime
+    by: str
+
+    @property
+    def state(self) -> Literal["open", "abandoned", "passed", "failed"]:
+        """How it stands."""
+        if self.passed is None:
+            return "open"
+        if self.certificate is None:
+            return "abandoned"
+        return "passed" if self.passed else "failed"
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What serves from now on: a certified policy, or a rollback to what served before."""
+
+    campaign: str
+    round: int
+    policy_hash: str
+    kind: Kind
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the journal: who did what when. A record has the id of its line.
+
+    `what` is campaign, observation, policy, read, read continued, verdict, deploy or rollback.
+    """
+
+    id: int
+    what: str
+    campaign: str
+    round: int | None
+    detail: str
+    at: datetime
+    by: str
+
+
+class Verdict(Protocol):
+    """What the ledger asks of a certificate; `depsue.certificates.Certificate` is one."""
+
+    @property
+    def campaign(self) -> str: ...
+    @property
+    def data(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def policy(self) -> str | None: ...
+    @property
+    def passed(self) -> bool: ...
+    def to_json(self) -> str: ...

@@ -1,0 +1,241 @@
+"""What goes wrong under a ledger: a clear error, nothing lost, and the next try works."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.ledger.conftest import PASSWORD, Server
+
+from depsue.errors import FileError
+from depsue.ledger import Ledger, open_ledger
+from depsue.testing.ledgers import observe, sha, start
+
+
+def _works(ledger: Ledger, name: str = "autumn") -> None:
+    before = len(ledger.journal())
+    start(ledger, name)
+    assert len(ledger.journal()) == before + 4
+
+
+# SQLite
+
+
+def test_sqlite_runs_as_promised(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    with open_ledger(path, wait=7.0).database.writing() as inside:
+        found = {
+            name: inside.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    expected = {"journal_mode": "delete", "synchronous": 3, "foreign_keys": 1, "busy_timeout": 7000}
+    assert found == expected
+
+
+@pytest.mark.parametrize("content", [b"these are holiday photos " * 99, b"SQLite format 3\0" * 99])
+def test_no_database_is_refused_and_not_touched(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "photos"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="whole SQLite database.*restore"):
+        open_ledger(path)
+    assert path.read_bytes() == content and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_damaged_ledger_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    start(open_ledger(path))
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="whole SQLite database.*from a copy"):
+        open_ledger(path).journal()
+
+
+def test_a_folder_that_is_missing_or_is_the_file(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing" / "ledger.db", tmp_path):
+        with pytest.raises(FileError, match="can be written to.*check the folder"):
+            open_ledger(path)
+
+
+@contextmanager
+def _as_nobody() -> Iterator[None]:
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_read_only_folder_is_told_and_can_be_read() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="depsue-ledger-"))
+    try:
+        path = folder / "ledger.db"
+        ledger = open_ledger(path)
+        start(ledger)
+        with ledger.hold("spring", 1):  # all modules are loaded by now
+            pass
+        path.chmod(0o444)
+        folder.chmod(0o555)
+        with _as_nobody():
+            assert len(open_ledger(path).journal()) == 4
+            with pytest.raises(FileError, match="can be written to.*rights"):
+                _works(ledger)
+            with pytest.raises(FileError, match="can be written to.*rights"):
+                open_ledger(folder / "other.db")
+            with pytest.raises(FileError, match="can be written to.*Permission denied"):
+                with ledger.hold("spring", 1):
+                    pass
+        folder.chmod(0o755)
+        path.chmod(0o644)
+        _works(ledger)
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_full_disk_is_told_and_nothing_is_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = open_ledger(path)
+    start(ledger)
+    before, limits = ledger.journal(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+    try:
+        with pytest.raises(FileError, match="room on the disk.*try again"):
+            ledger.create_campaign("big", rounds=1, settings={"a": "x" * 100_000}, by="ana")
+        assert ledger.journal() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert ledger.journal() == before
+    _works(ledger)
+
+
+def test_a_writer_that_stays_too_long_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    start(open_ledger(path))
+    with open_ledger(path).database.writing():
+        impatient = open_ledger(path, wait=0.05)
+        assert len(impatient.journal()) == 4
+        with pytest.raises(FileError, match="one process writes.*try again"):
+            _works(impatient)
+    _works(open_ledger(path))
+
+
+# both
+
+
+INSIDE = """
+import sys
+from depsue.ledger import open_ledger
+from depsue.ledger.book import Book
+from depsue.ledger import tables
+with open_ledger(sys.argv[1]).database.writing() as connection:
+    book = Book(connection, "child")
+    for n in range(300):  # more than the cache keeps: pages are on disk
+        values = {"name": f"half {n}", "rounds": 1, "retries": 0, "settings": "x" * 20_000}
+        book.add(tables.campaigns, "campaign", "", values)
+    print("inside", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres"])
+def test_kill_9_within_a_transaction_leaves_nothing_of_it(
+    backend: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    address = str(tmp_path / "ledger.db")
+    if backend == "postgres":
+        server: Server = request.getfixturevalue("postgres")
+        address = server.new_schema()
+    ledger = open_ledger(address)
+    start(ledger)
+    before = ledger.journal()
+    command = [sys.executable, "-c", INSIDE, address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"inside\n"
+        process.kill()
+        process.wait()
+    if backend == "sqlite":
+        assert (tmp_path / "ledger.db-journal").exists(), "it was killed with pages on disk"
+    assert open_ledger(address).journal() == before
+    _works(ledger)
+
+
+# PostgreSQL
+
+
+def test_a_lost_connection_within_a_transaction(postgres: Server) -> None:
+    ledger = open_ledger(postgres.new_schema())
+    start(ledger)
+    before = ledger.journal()
+    with pytest.raises(FileError, match="must answer.*found, not written twice"):
+        with ledger.database.writing() as connection:
+            with ledger.database.reading() as other:
+                pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+                other.exec_driver_sql(f"SELECT pg_terminate_backend({pid})")
+            connection.exec_driver_sql("SELECT 1")
+    assert ledger.journal() == before
+    _works(ledger)
+
+
+def test_a_server_that_crashes_and_comes_back(postgres: Server) -> None:
+    ledger = open_ledger(postgres.new_schema())
+    start(ledger)
+    before = ledger.journal()
+    with ledger.reads("spring", 1, sha("p1"), by="ana") as reads:
+        assert reads.begin(sha("d0")) == 1
+        postgres.stop()
+        for call in (ledger.journal, lambda: observe(ledger, "spring", 0, "d0")):
+            with pytest.raises(FileError, match="must answer.*refused.*try again"):
+                call()
+        postgres.start()
+        assert reads.begin(sha("d0")) == 1
+    assert ledger.journal()[:-2] == before
+    assert [line.what for line in ledger.journal()[-2:]] == ["read", "read continued"]
+    _works(ledger)
+
+
+def test_a_postgres_writer_that_stays_too_long_is_told(postgres: Server) -> None:
+    address = postgres.new_schema()
+    start(open_ledger(address))
+    with open_ledger(address).database.writing():
+        with pytest.raises(FileError, match="one process writes.*try again"):
+            _works(open_ledger(address, wait=0.05))
+    _works(open_ledger(address))
+
+
+def test_commits_wait_for_the_disk_whatever_the_default(postgres: Server) -> None:
+    address = postgres.new_database() + "?options=-csynchronous_commit%3Doff"
+    with open_ledger(address).database.writing() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+
+
+def test_an_account_that_may_only_read_and_insert_is_enough(postgres: Server) -> None:
+    address = postgres.new_database()
+    owner = open_ledger(address)
+    with owner.database.writing() as connection:
+        connection.exec_driver_sql("DROP ROLE IF EXISTS clerk")
+        connection.exec_driver_sql(f"CREATE ROLE clerk LOGIN PASSWORD '{PASSWORD}'")
+        connection.exec_driver_sql("GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO clerk")
+    clerk = open_ledger(address.replace("//depsue:", "//clerk:"))
+    _works(clerk)
+    with clerk.reads("autumn", 1, sha("p1"), by="cy") as reads:
+        assert reads.begin(sha("d0")) == 1
+    with pytest.raises(FileError, match="must be owner"):
+        with clerk.database.writing() as connection:
+            connection.exec_driver_sql("DROP TRIGGER append_only ON depsue_journal")
+    with owner.database.writing() as connection:
+        connection.exec_driver_sql("DROP OWNED BY clerk; DROP ROLE clerk")
