@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from depsue._version import __version__
+from depsue.cli.check import check
 from depsue.cli.plan import plan
 from depsue.cli.reproduce import reproduce
 from depsue.errors import DepsueError
@@ -93,5 +94,6 @@ def demo(
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")
 
 
+app.command()(check)
 app.command()(plan)
 app.command()(reproduce)

@@ -91,8 +91,7 @@ def read_items(
     """
     frame = scanned(path)
     names = names_in(frame, path)
-    key = id or next((one for one in ("id", "action", "item_id") if one in names), "id")
-    require_columns([key], names, path, "--id")
+    key = _key(names, id, path)
     table = collected(frame, names, path, MOST_ITEMS)
     ids = table[key]
     notes: list[str] = []
@@ -111,6 +110,16 @@ def read_items(
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
         return Items(ActionCatalogue(as_column(ids, "id"), mask, features), described, tuple(notes))
+
+
+def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
+    """The ids of the items, and (A,) which are marked as novel; None without a column `novel`."""
+    frame = scanned(path)
+    names = names_in(frame, path)
+    key = _key(names, id, path)
+    wanted = [key, "novel"] if "novel" in names else [key]
+    table = collected(frame, wanted, path, MOST_ITEMS)
+    return table[key], flag_column(table["novel"], "novel") if "novel" in names else None
 
 
 def read_actions(path: str | Path, action: str = "action") -> Any:
@@ -163,6 +172,13 @@ def read_logs(
             units=None if columns.unit is None else table[columns.unit],
         )
     return logs, tuple(notes)
+
+
+def _key(names: list[str], id: str | None, path: str | Path) -> str:
+    """The column of the items' ids."""
+    key = id or next((one for one in ("id", "action", "item_id") if one in names), "id")
+    require_columns([key], names, path, "--id")
+    return key
 
 
 def _context_columns(

@@ -1,4 +1,4 @@
-"""Tables in files: Parquet, CSV and TSV, read lazily and bounded; columns that can be features."""
+"""Tables in files: Parquet, CSV, TSV and Arrow, read lazily, bounded; columns for features."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from depsue.errors import DataError, FileError, require, short
 if TYPE_CHECKING:
     import polars as pl
 
-KINDS = (".parquet", ".pq", ".csv", ".tsv")
+KINDS = (".parquet", ".pq", ".csv", ".tsv", ".arrow", ".feather", ".ipc")
 MOST_NUMBERS = 500_000_000
 """Rows times columns that are read, at most: 4 GB."""
 MOST_VALUES = 64
 """A text column with more distinct values than this is no feature."""
 MOST_FEATURES = 1000
+SMALL_CSV = 1 << 28
+"""Bytes of CSV up to which all rows say what type a column has; else the first 100,000 do."""
 
 
 def scanned(path: str | Path) -> pl.LazyFrame:
     """A lazy frame over one file; nothing of it is read yet."""
-    import polars as pl
-
     file = Path(path)
-    cure = "give the path of one Parquet, CSV or TSV file"
+    cure = "give the path of one Parquet, CSV, TSV or Arrow file"
     require(file.exists(), "the file must exist", found=file, cure=cure, error=FileError)
     require(file.is_file(), "the path must be a file", found=file, cure=cure, error=FileError)
     kind = file.suffix.lower()
@@ -36,10 +36,22 @@ def scanned(path: str | Path) -> pl.LazyFrame:
     cure = "give a file with a header and rows"
     rule = "the file must not be empty"
     require(file.stat().st_size > 0, rule, found=file, cure=cure, error=FileError)
+    return scan([file], kind)
+
+
+def scan(files: list[Path], kind: str) -> pl.LazyFrame:
+    """A lazy frame over files of one kind, with the columns of the first; nothing is read yet."""
+    import polars as pl
+
     if kind in (".parquet", ".pq"):
-        return pl.scan_parquet(file, glob=False)
+        wider = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
+        return pl.scan_parquet(files, glob=False, cast_options=wider, extra_columns="ignore")
+    if kind in (".arrow", ".feather", ".ipc"):
+        return pl.scan_ipc(files)
     separator = "\t" if kind == ".tsv" else ","
-    return pl.scan_csv(file, glob=False, separator=separator, infer_schema_length=10_000)
+    small = sum(file.stat().st_size for file in files) <= SMALL_CSV
+    rows = None if small else 100_000
+    return pl.scan_csv(files, glob=False, separator=separator, infer_schema_length=rows)
 
 
 def names_in(frame: pl.LazyFrame, path: str | Path) -> list[str]:

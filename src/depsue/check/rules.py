@@ -1,0 +1,163 @@
+"""The rules that logs must keep, on what was counted: a finding for each that is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from depsue.check.report import Finding
+from depsue.check.summary import LEAST, Summary
+from depsue.data.checks import FILL
+from depsue.data.mapping import LogMapping
+from depsue.data.sources import Source
+
+if TYPE_CHECKING:
+    from depsue.data.dsjson import BadLine
+
+FEWEST_REWARDED, FEWEST_ROWS = 20, 20
+"""Rows with a reward in all, and rows of each action, that should be there."""
+HEAVY_UNIT, REPEATED, BAD_LINES = 0.01, 0.001, 0.01
+"""Shares above which a unit is heavy, rows are repeated, and bad lines are too many."""
+LEAST_EFFECTIVE = 0.01
+
+
+def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[Finding]:
+    """Lines, missing values, rewards, duplicates and units."""
+    n, totals = found.rows, found.totals
+    if source.bad_lines:
+        yield _lines(source.bad_lines, n)
+    for name, count in found.missing.items():
+        yield _missing(name, count, n, mapping)
+    if totals.get("broken ids"):
+        rule, value = "ids must be whole numbers or text", f"{totals['broken ids']:,} rows are not"
+        yield Finding("action-ids", "error", rule, value, f"cast column '{mapping.action}'")
+    if totals["low"] or totals["high"]:
+        low, high = totals["least reward"], totals["largest reward"]
+        yield Finding(
+            "reward-range",
+            "error",
+            f"rewards must lie in [0, r_max] with r_max = {mapping.r_max:g}",
+            f"{totals['low']:,} rows below 0, {totals['high']:,} above r_max; "
+            f"from {low:g} to {high:g}",
+            "declare r_max in the mapping; for revenue [reward] shift (for what is below 0) and "
+            "cap, which the certificate then states",
+        )
+    elif totals["rewarded"] < FEWEST_REWARDED:
+        yield Finding(
+            "rewards-few",
+            "warning",
+            f"at least {FEWEST_REWARDED} rows should have a reward",
+            f"{totals['rewarded']:,} of {n:,}",
+            "log more: such logs allow no more than what is certain without data",
+        )
+    for name, limit in mapping.other_rewards.items():
+        if totals[f"outside:{name}"]:
+            rule = f"'{name}' must lie in [0, {limit:g}], as [other_rewards] says"
+            value = f"{totals[f'outside:{name}']:,} of {n:,} rows are outside"
+            yield Finding("other-reward", "error", rule, value, "declare its largest value")
+    if found.repeated is not None and found.repeated > REPEATED:
+        yield Finding(
+            "duplicates",
+            "warning",
+            "rows should not be repeated",
+            f"{found.repeated:.2%} of rows equal another one in all mapped columns and ids",
+            "check the join that produced them, and keep each decision once",
+        )
+    if "unit" in found.sample.columns:
+        top = found.sample["unit"].value_counts().sort("count").tail(1)
+        share = top["count"][0] / len(found.sample)
+        if share > HEAVY_UNIT and share > 10 / found.sample["unit"].n_unique():
+            yield Finding(
+                "unit-heavy",
+                "warning",
+                f"no unit should have {HEAVY_UNIT:.0%} of the rows, and ten times its part",
+                f"{top['unit'][0]!r} has about {share:.1%}",
+                "leave out robots, test accounts, and a default id that stands for 'not known'",
+            )
+
+
+def support_rules(found: Summary, effective: float | None) -> Iterator[Finding]:
+    """Actions with few rows, and propensities that are out of range or almost certain."""
+    n, totals = found.rows, found.totals
+    counts = found.counts()
+    rare = counts.filter(counts["count"] < FEWEST_ROWS)
+    if len(counts) == 1:
+        rule, value = (
+            "there must be a choice: two actions at least",
+            f"only {counts['action'][0]!r}",
+        )
+        yield Finding("actions", "error", rule, value, "check the column of the action")
+    elif len(rare):
+        yield Finding(
+            "actions-rare",
+            "warning",
+            f"each action should have {FEWEST_ROWS} rows",
+            f"{len(rare):,} of {len(counts):,} actions have fewer",
+            "log more, or leave these items out of the catalogue; little can be said of them",
+        )
+    if "outside" not in totals:
+        return
+    if totals["outside"]:
+        yield Finding(
+            "propensity-range",
+            "error",
+            f"propensities must lie in (0, 1], and not below {LEAST:g}",
+            f"{totals['outside']:,} of {n:,} rows are outside",
+            "log the probability with which the shown action was drawn",
+        )
+    elif totals["certain"] == n:
+        yield Finding(
+            "deterministic",
+            "error",
+            "the logging policy must have drawn at random",
+            "every propensity is 1",
+            "log with some randomness, for example epsilon-greedy; logs of a fixed choice tell "
+            "nothing of other choices",
+        )
+    elif totals["nearly certain"] > n / 2:
+        yield Finding(
+            "nearly-deterministic",
+            "warning",
+            "the logging policy should draw at random in most rows",
+            f"{totals['nearly certain'] / n:.1%} of rows have a propensity above .99",
+            "explore more: little can be learned from such rows",
+        )
+    if effective is not None and effective < LEAST_EFFECTIVE * n:
+        yield Finding(
+            "effective-size",
+            "warning",
+            f"the effective sample size should be {LEAST_EFFECTIVE:.0%} of the rows",
+            f"{effective:,.0f} of {n:,}; the smallest propensity is "
+            f"{totals['least propensity']:.3g}",
+            "give the least shown items more exposure; policies far from pi0 cannot be certified",
+        )
+
+
+def is_harmless(name: str, mapping: LogMapping) -> bool:
+    """Whether a column of the mapped table may have missing values: text that is a context."""
+    return name.startswith("x:") and name[2:] in mapping.categorical
+
+
+def _lines(bad: tuple[BadLine, ...], n: int) -> Finding:
+    shown = "; ".join(str(one) for one in bad[:5]) + ("; ..." if len(bad) > 5 else "")
+    many = len(bad) > BAD_LINES * (n + len(bad))
+    return Finding(
+        "lines",
+        "error" if many else "warning",
+        "every line must be a decision that can be read",
+        f"{len(bad):,} of {n + len(bad):,} lines cannot: {shown}",
+        "mend what writes them; lines left out by what was shown would bias everything",
+    )
+
+
+def _missing(name: str, count: int, n: int, mapping: LogMapping) -> Finding:
+    """Missing values: an error where a number or an id is needed."""
+    column = name.partition(":")[2] or getattr(mapping, name) or name
+    harmless = is_harmless(name, mapping)
+    rule = f"column '{column}' must have no missing values"
+    if name == "time":
+        rule = f"column '{column}' must hold times that can be read"
+    severity = "warning" if harmless else "error"
+    more = "; they count as none of the declared values" if harmless else ""
+    value = f"{count:,} of {n:,} rows{more}"
+    return Finding(f"missing-{column}", severity, rule, value, FILL)  # type: ignore[arg-type]

@@ -1,0 +1,195 @@
+"""The whole check: each thing that goes wrong has its finding, and nothing else has."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from depsue.check import Report, check_logs, summary
+from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.sources import Source
+
+
+def names(report: Report) -> list[str]:
+    return [one.name for one in report.findings]
+
+
+def check(table: pl.DataFrame, **options: Any) -> Report:
+    return check_logs(table, **options)
+
+
+def test_good_logs_are_ready(good: pl.DataFrame) -> None:
+    report = check(good)
+    assert report.verdict == "ready" and report.usable and report.findings == ()
+    facts = report.facts
+    assert (facts["rows"], facts["actions"], facts["contexts"]) == (8000, 4, 2)
+    assert facts["mean reward"] == pytest.approx(good["click"].mean())
+    assert facts["rows with a reward"] == good["click"].sum()
+    inverse = 1 / good["propensity"]
+    size = float(inverse.sum()) ** 2 / float((inverse**2).sum())
+    assert facts["effective sample size"] == pytest.approx(size)
+    assert facts["first time"] == "2026-03-01 00:00:00.000000"
+    assert facts["sum of 1/p, of rows x actions"] == pytest.approx(1, abs=0.1)
+    assert facts["repeated rows"] == 0 and facts["missing values"] == 0
+
+
+def spoiled(good: pl.DataFrame, what: str) -> pl.DataFrame:
+    n = len(good)
+    row, p, click = pl.int_range(n), pl.col("propensity"), pl.col("click")
+    late = row >= n // 2
+    draw = np.random.default_rng(1)
+    tables: dict[str, Any] = {
+        "missing-click": {"click": pl.when(row == 7).then(None).otherwise(click)},
+        "missing-age": {"age": pl.when(row == 7).then(float("nan")).otherwise(pl.col("age"))},
+        "missing-country": {"country": pl.when(row == 7).then(None).otherwise(pl.col("country"))},
+        "missing-timestamp": {"timestamp": pl.when(row < 9).then(None).otherwise("timestamp")},
+        "reward-range": {"click": click * 3 - 1},
+        "rewards-few": {"click": (row < 5).cast(pl.Int64)},
+        "propensity-range": {"propensity": pl.when(row == 7).then(1.5).otherwise(p)},
+        "deterministic": {"propensity": pl.lit(1.0)},
+        "nearly-deterministic": {"propensity": pl.lit(0.995)},
+        "propensities-sum": {"propensity": p * 0.8},
+        "propensities-wrong": {"propensity": pl.Series(draw.permutation(good["propensity"]))},
+        "drift-reward": {"click": pl.when(late).then(0).otherwise(click)},
+        "drift-context": {"age": pl.col("age") + late * 1.0},
+        "unit-heavy": {"user_id": pl.when(row % 10 == 0).then(-1).otherwise(pl.col("user_id"))},
+        "actions": {"item_id": pl.lit(3)},
+        "action-ids": {"item_id": pl.col("item_id") + 0.5},
+    }
+    return good.with_columns(**tables[what])
+
+
+@pytest.mark.parametrize(
+    ("what", "verdict"),
+    [
+        ("missing-click", "not usable"),
+        ("missing-age", "not usable"),
+        ("missing-country", "ready, with warnings"),
+        ("missing-timestamp", "not usable"),
+        ("reward-range", "not usable"),
+        ("rewards-few", "ready, with warnings"),
+        ("propensity-range", "not usable"),
+        ("deterministic", "not usable"),
+        ("nearly-deterministic", "ready, with warnings"),
+        ("propensities-sum", "not usable"),
+        ("propensities-wrong", "not usable"),
+        ("drift-reward", "ready, with warnings"),
+        ("drift-context", "ready, with warnings"),
+        ("unit-heavy", "ready, with warnings"),
+        ("actions", "not usable"),
+        ("action-ids", "not usable"),
+    ],
+)
+def test_what_is_wrong_is_found(good: pl.DataFrame, what: str, verdict: str) -> None:
+    report = check(spoiled(good, what))
+    assert what in names(report)
+    assert report.verdict == verdict
+    finding = next(one for one in report.findings if one.name == what)
+    assert finding.rule and finding.value and finding.cure
+    assert finding.rule in str(report) and finding.cure in str(report)
+
+
+def test_rewards_below_and_above_are_counted_apart(good: pl.DataFrame) -> None:
+    clicks = good["click"].sum()
+    for change, value in (
+        (pl.col("click") * 2, f"0 rows below 0, {clicks:,} above r_max"),
+        (-pl.col("click"), f"{clicks:,} rows below 0, 0 above r_max"),
+    ):
+        report = check(good.with_columns(click=change))
+        assert names(report) == ["reward-range"]
+        assert report.findings[0].value.startswith(value)
+
+
+def test_repeated_rows(good: pl.DataFrame) -> None:
+    report = check(pl.concat([good, good.head(800)]))
+    assert report.facts["repeated rows"] == pytest.approx(800 / 8800)
+    assert "duplicates" in names(report)
+    apart = pl.concat([good, good.head(800)]).with_columns(event_id=pl.int_range(8800))
+    assert check(apart).facts["repeated rows"] == 0
+
+
+def test_propensities_too_small_to_divide_by(good: pl.DataFrame) -> None:
+    tiny = good.with_columns(propensity=pl.lit(5e-324))
+    assert names(check(tiny)) == ["propensity-range"]
+
+
+def test_large_logs_are_sampled(good: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "SAMPLE", 1000)
+    monkeypatch.setattr(summary, "DISTINCT", 1000)
+    report = check(pl.concat([good, good.sample(fraction=1.0, shuffle=True, seed=0)]))
+    assert report.facts["repeated rows"] == 0.5
+    assert report.facts["rows"] == 16000
+    source = Source.of(good)
+    mapping = LogMapping("item_id", "click", "propensity")
+    frame = source.frame.rename({"item_id": "action", "click": "reward"})
+    assert 800 < len(summary.summarize(source, frame, mapping).sample) < 1200
+
+
+def test_positions(good: pl.DataFrame) -> None:
+    slates = good.with_columns(position=pl.int_range(len(good)) % 2 + 1)
+    report = check(slates)
+    assert names(report) == ["positions"] and not report.usable
+    assert "not supported yet" in report.findings[0].rule
+    one = check(slates, position=1)
+    assert one.verdict == "ready" and one.facts["rows"] == 4000
+    assert one.mapping.assumptions == ("only rows with position = 1 are used",)
+
+
+def test_without_propensities(good: pl.DataFrame) -> None:
+    bare = good.drop("propensity")
+    report = check(bare)
+    assert names(report) == ["propensities-none"]
+    assert "--estimate-propensities" in report.findings[0].cure
+    estimated = check(bare, estimate=True)
+    assert estimated.verdict == "ready, with warnings"
+    assert names(estimated) == ["propensities-estimated"]
+    assert "propensities were estimated" in str(estimated)
+    assert estimated.mapping.estimated == Estimated()
+
+
+def test_other_rewards_and_types(good: pl.DataFrame) -> None:
+    mapping = LogMapping("item_id", "click", "propensity", other_rewards={"age": 1.0})
+    assert "other-reward" in names(check(good, mapping=mapping))
+    text = good.with_columns(pl.col("propensity").cast(pl.String))
+    found = check(text, mapping=LogMapping("item_id", "click", "propensity"))
+    assert names(found) == ["columns"] and "must hold numbers" in found.findings[0].rule
+
+
+def test_bad_lines_of_dsjson(tmp_path: Path) -> None:
+    line = '{"_label_cost": -1, "_label_probability": 0.5, "_labelIndex": %d}\n'
+    text = "".join(line % (k % 2) for k in range(2000))
+    (tmp_path / "a.dsjson").write_text(text + "{\n")
+    (tmp_path / "b.dsjson").write_text(text + "{\n" * 100)
+    few, many = (check_logs(tmp_path / f"{name}.dsjson") for name in "ab")
+    assert few.usable and "a.dsjson, line 2001: not JSON" in few.findings[0].value
+    assert not many.usable and many.findings[0].name == "lines"
+
+
+@pytest.mark.parametrize(
+    ("items", "found"),
+    [
+        ({"id": [10, 11, 12, 13, 99]}, []),
+        ({"id": [10, 11, 12, 13, 99], "novel": [0, 0, 0, 0, 1]}, []),
+        ({"id": [10, 11, 12, 13]}, ["novel-none"]),
+        ({"id": [10, 11, 12, 99]}, ["items-missing"]),
+        ({"id": [10, 11, 12, 13, 99], "novel": [1, 0, 0, 0, 1]}, ["novel-logged"]),
+        ({"id": [10, 11, 12, 13, 13, 99]}, ["items-repeated"]),
+        ({"id": ["10", "11", "12", "13", "x"]}, ["items-type"]),
+        ({"name": ["a"]}, ["items"]),
+    ],
+)
+def test_items(good: pl.DataFrame, tmp_path: Path, items: Any, found: list[str]) -> None:
+    pl.DataFrame(items).write_parquet(tmp_path / "items.parquet")
+    report = check(good, items=tmp_path / "items.parquet")
+    assert names(report) == found
+    if not found:
+        assert report.facts["items never logged"] == 1
+
+
+def test_a_changing_mix_of_rounds_is_no_drift(good: pl.DataFrame) -> None:
+    n = len(good)
+    late = pl.int_range(n) >= n // 2
+    table = good.with_columns(round=late.cast(pl.Int64), age=pl.col("age") + late * 2.0)
+    assert "drift-context" not in names(check(table))
