@@ -24,7 +24,7 @@ def test_good_logs_are_ready(good: pl.DataFrame) -> None:
     report = check(good)
     assert report.verdict == "ready" and report.usable and report.findings == ()
     facts = report.facts
-    assert (facts["rows"], facts["actions"], facts["contexts"]) == (8000, 4, 2)
+    assert (facts["rows"], facts["actions"], facts["context columns"]) == (8000, 4, 2)
     assert facts["mean reward"] == pytest.approx(good["click"].mean())
     assert facts["rows with a reward"] == good["click"].sum()
     inverse = 1 / good["propensity"]

@@ -99,7 +99,7 @@ def _facts(
         "rows": n,
         "actions": len(counts),
         "rows of the rarest action": int(counts[-1]),
-        "contexts": len(mapping.numeric) + len(mapping.categorical),
+        "context columns": len(mapping.numeric) + len(mapping.categorical),
         "mean reward": totals["reward"] / n,
         "rows with a reward": int(totals["rewarded"]),
     }
