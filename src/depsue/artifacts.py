@@ -56,8 +56,8 @@ def write(
     replaced = _file_names(target)
     try:
         target.mkdir(parents=True, exist_ok=True)
-        _write_synced(target / name, content)
-        _write_synced(target / MANIFEST, manifest.encode())
+        write_synced(target / name, content)
+        write_synced(target / MANIFEST, manifest.encode())
         for old in replaced - {name}:  # never what another writer has just put there
             (target / old).unlink(missing_ok=True)
     except OSError as problem:
@@ -158,7 +158,7 @@ def _body_hash(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+def write_synced(path: Path, content: bytes) -> None:
     """Write, fsync, rename: the file is whole or not there."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:

@@ -7,7 +7,8 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError
-from depsue.learners.anticipate import Anticipation, Calibration
+from depsue.learners.anticipate import Anticipation
+from depsue.learners.calibration import Calibration
 from depsue.learners.goal import in_words, require_objective, worth
 from depsue.learners.unseen import kept_promise
 from depsue.policies import Uniform

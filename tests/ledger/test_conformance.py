@@ -8,7 +8,8 @@ import pytest
 from tests.ledger.conftest import Server
 
 from depsue.ledger import Ledger, open_ledger
-from depsue.testing.ledgers import DurableConformance, LedgerConformance
+from depsue.testing.durable_ledgers import DurableConformance
+from depsue.testing.ledgers import LedgerConformance
 
 
 class TestMemory(LedgerConformance):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Protocol
 
+from depsue.artifacts import write_synced
 from depsue.errors import ConfigError, FileError, require, short
 
 
@@ -99,9 +99,4 @@ def _read(path: Path) -> tuple[dict[str, int], bool]:
 
 
 def _write(path: Path, counts: dict[str, int], retries: bool) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w") as file:
-        json.dump({"retries": retries, "reads": counts}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    write_synced(path, json.dumps({"retries": retries, "reads": counts}, indent=1).encode())

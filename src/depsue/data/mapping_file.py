@@ -32,12 +32,12 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from depsue.artifacts import write_synced
 from depsue.data.mapping import EXAMPLE, ROLES, Estimated, LogMapping
 from depsue.errors import FileError, is_whole, require, short
 
@@ -87,18 +87,11 @@ def write_mapping(mapping: LogMapping, path: str | Path, *, force: bool = False)
     place = Path(path)
     rule = "a mapping that is there is not overwritten"
     require(force or not place.exists(), rule, found=place, cure="--force", error=FileError)
-    new = place.with_name(f".{place.name}.{os.getpid()}.new")
     try:
-        with new.open("w", encoding="utf-8") as stream:
-            stream.write(to_toml(mapping))
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(place)
+        write_synced(place, to_toml(mapping).encode())
     except OSError as problem:
         rule, cure = "the mapping must be writable", "give another path"
         raise FileError(rule, found=f"{place}: {problem}", cure=cure) from problem
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def mapping_of(table: Mapping[str, Any]) -> LogMapping:

@@ -4,7 +4,8 @@ A candidate is (1 - nu) pi_old + nu pi_new: pi_old shows supported actions, pi_n
 rows that `base` logged, a row of a supported action has the weight (1 - nu) pi_old / base and one
 of a novel action nu pi_new / base, or no counterpart in the logs where base does not show it. The
 two never meet in one row, so mean and variance of the terms at every nu follow from a few sums,
-which a calibrated reward model gives without the noise of rewards. The select fold calibrates it.
+which a calibrated reward model gives without the noise of rewards, in single precision: tables of
+contexts x actions are large, and this is a forecast.
 The variance is the one that is left under a control variate: that of w (r - q).
 """
 
@@ -16,17 +17,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue import rng
-from depsue.data.checks import FloatArray, Mask
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
+from depsue.learners.calibration import Calibration
 from depsue.policies import Mixture
 from depsue.policies.base import whole
+from depsue.policies.memory import single
 from depsue.policies.tilted import ByModel, Tilted, predicted
 from depsue.protocols import Policy, RewardModel
 
 MOST_CONTEXTS, FEWEST_CONTEXTS, MOST_PAIRS = 2000, 1000, 2_000_000
 """Distinct contexts that candidates are compared on: fewer where actions are many."""
-STEADY = 50
-"""Rows for which the common calibration counts in that of novel, or of supported, actions."""
 CAPS = (50.0, 400.0, 5e3, 1e6)
 STRENGTHS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Tilts that are compared: strengths in standard deviations of q-hat, and where they level off."""
@@ -112,9 +113,9 @@ class Anticipation:
         self._clip, self.trust = clip, trust
         self._share = weights[np.sort(some)] / weights[np.sort(some)].sum()
         self.novel = select.catalogue.novel
-        self.q_hat = _single(predicted(model, contexts))
+        self.q_hat = single(predicted(model, contexts))
         rows = select if calibrating is None else calibrating
-        self.q = _single(Calibration.on(model, rows).corrected(self.q_hat, self.novel))
+        self.q = single(Calibration.on(model, rows).corrected(self.q_hat, self.novel))
         mean = float(select.reward.mean())
         kappa = float((select.reward**2).mean()) / mean if mean > 0 else select.r_max
         self.variance = np.maximum(self.q * (kappa - self.q), 0.0)
@@ -124,10 +125,10 @@ class Anticipation:
         self._rows = (place[select.context[mine]], select.action[mine])
         self._left = select.reward[mine] - self.q[self._rows]
         self._base, self._at = base, contexts
-        self.pi0 = _single(whole(logging_policy, contexts))
-        self.base = self.pi0 if base is logging_policy else _single(whole(base, contexts))
+        self.pi0 = single(whole(logging_policy, contexts))
+        self.base = self.pi0 if base is logging_policy else single(whole(base, contexts))
         with np.errstate(divide="ignore"):
-            self._inverse = _single(np.where(self.base > 0, 1 / self.base, 0.0))
+            self._inverse = single(np.where(self.base > 0, 1 / self.base, 0.0))
         self.pi0_sums = self.sums(self.pi0)
         self.logging_value = self.average(self.pi0, self.q)
         self.model, self.logging_policy = model, logging_policy
@@ -247,56 +248,3 @@ def margins(
         square = square - 2 * rho * ((1 - nu) * a.cross + nu * b.cross) + rho**2 * zero.square
     error = np.sqrt(np.maximum(square, 0.0) / n)
     return np.asarray(mean - deviations * error - need)
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """q-hat with level and slope corrected on rows that it was not fitted on, novel actions apart.
-
-    Args:
-        centre, level: the mean prediction on those rows, and the mean reward.
-        slope: of the reward by its prediction.
-        supported, novel: what is added for actions of either kind.
-        r_max: the largest reward.
-    """
-
-    centre: float
-    level: float
-    slope: float
-    supported: float
-    novel: float
-    r_max: float
-
-    @classmethod
-    def on(cls, model: RewardModel, rows: LoggedData) -> Calibration:
-        """Of a model, on rows."""
-        given = model.predict_pairs(rows.contexts, rows.action, rows.context)
-        centre, level = float(given.mean()), float(rows.reward.mean())
-        slope = _slope(given, rows.reward)
-        novel = rows.catalogue.novel[rows.action]
-        left = rows.reward - level - slope * (given - centre)
-        off = [float(left[mine].sum()) / (int(mine.sum()) + STEADY) for mine in (~novel, novel)]
-        return cls(centre, level, slope, off[0], off[1], rows.r_max)
-
-    def corrected(self, q_hat: FloatArray, novel: Mask) -> FloatArray:
-        """(..., A) predictions, corrected; `novel` says of which kind the A actions are."""
-        out = np.asarray(q_hat, dtype=np.float64) - self.centre
-        out *= self.slope
-        out += np.where(novel, self.novel, self.supported) + self.level
-        return np.asarray(np.clip(out, 0.0, self.r_max, out=out))
-
-
-def _single(values: FloatArray) -> FloatArray:
-    """In single precision: tables of contexts x actions are large, and this is a forecast."""
-    return np.asarray(values, dtype=np.float32)
-
-
-def _slope(given: FloatArray, reward: FloatArray) -> float:
-    """Of the reward by its prediction, less its standard error, kept within [0, 1]."""
-    x, y = float(given.mean()), float(reward.mean())
-    variance = float(((given - x) ** 2).mean())
-    if variance <= 0:
-        return 0.0
-    together = float(((given - x) * (reward - y)).mean())
-    error = float(reward.std()) / math.sqrt(variance * len(reward))
-    return min(max(together / variance - error, 0.0), 1.0)

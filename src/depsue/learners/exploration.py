@@ -23,7 +23,8 @@ from depsue.data.logs import LoggedData
 from depsue.errors import require, require_settings
 from depsue.learners.depsue import novelty_on, observed
 from depsue.learners.explore_settings import ExploreSettings
-from depsue.learners.exploring import Explored, explore
+from depsue.learners.exploring import Explored, settle
+from depsue.learners.prepare import Before, prepare
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
 
@@ -168,20 +169,22 @@ class _Run:
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
         self._look_for_drift(folds)
         task = f"exploration {k}/{self.settings.deployments}"
-        return explore(
+
+        def named(what: str, done: int, total: int, words: str) -> None:
+            watch(f"{task} {what}", done, total, words)
+
+        before = Before(
             folds,
             self.pi0,
-            self.settings,
-            seed=seed,
-            reads=reads,
-            base=self.base,
-            earlier=self.earlier,
-            ceilings=self.ceilings,
-            credits=self._credits(folds),
-            largest=self.largest,
-            trust=self.trust,
-            watch=lambda what, done, total, words: watch(f"{task} {what}", done, total, words),
+            self.base,
+            self.earlier,
+            self.ceilings,
+            self._credits(folds),
+            self.largest,
+            self.trust,
         )
+        prepared = prepare(before, self.settings, seed=seed, watch=named)
+        return settle(prepared, before, self.settings, reads=reads, watch=named)
 
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.

@@ -32,8 +32,8 @@ class ExploreSettings:
     fractions: tuple[float, float, float] = FRACTIONS
     """Shares of learn, select and certify."""
     rewards: RewardSettings = RewardSettings(members=1)
-    """How the MLPs of q-hat are fitted. One is as good as five beside the linear model, and faster;
-    `novel="optimistic"`, which goes by how much they differ, should have five."""
+    """How the MLPs of q-hat are fitted: one, beside the linear model, which is fast;
+    `novel="optimistic"` goes by how much several differ, and should have five."""
     most_rows: int = 1_000_000
     """Rows that q-hat is fitted on, at most: a sample of all that may be read."""
     novel: Literal["by model", "optimistic", "uniform"] = "by model"

@@ -8,13 +8,12 @@ their own rewards count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from depsue.certificates import Ceiling, Certificate, CountsReads, Credit, Folds, certify
-from depsue.data.logs import LoggedData
+from depsue.certificates import Certificate, CountsReads, Folds, certify
 from depsue.errors import require_settings
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.goal import worth
@@ -62,36 +61,21 @@ def explore(
     *,
     seed: int,
     reads: CountsReads,
-    base: Policy | None = None,
-    earlier: Sequence[LoggedData] = (),
-    ceilings: Mapping[str, Ceiling] | None = None,
-    credits: Mapping[str, Credit] | None = None,
-    largest: float = 1.0,
-    trust: float | None = None,
     watch: Watch = silent,
 ) -> Explored:
-    """One round of certified exploration.
+    """The first round of certified exploration; `run_exploration` has all of them.
 
     Args:
-        folds: the newest logs.
+        folds: logs of pi0.
         logging_policy: pi0.
         settings: how.
         seed: of the reward model.
         reads: counts verdicts.
-        base: the policy that logged the newest rows; None is pi0.
-        earlier: logs of earlier rounds, all of whose rows now serve learning.
-        ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
-        credits: margin to spend, by promise.
-        largest: the largest pi0 / p that `base` allows; for paired terms.
-        trust: share of q-hat's promises that came true in the rehearsal of an earlier round; None
-            is to rehearse now.
         watch: shows progress.
     """
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
-    before = Before(
-        folds, logging_policy, base, earlier, ceilings or {}, credits or {}, largest, trust
-    )
+    before = Before(folds, logging_policy)
     prepared = prepare(before, settings, seed=seed, watch=watch)
     return settle(prepared, before, settings, reads=reads, watch=watch)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from depsue import rng
 from depsue.data.logs import LoggedData
-from depsue.learners.anticipate import Calibration
+from depsue.learners.calibration import Calibration
 from depsue.policies.tilted import ByModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
 from depsue.rewards.fit import heldout_split

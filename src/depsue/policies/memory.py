@@ -91,7 +91,7 @@ class Remembering:
             return known
         last = self._last  # the parts of a mixture ask one after the other
         if last is None or not np.array_equal(last[0], contexts):
-            last = (np.array(contexts), _single(self.model.predict(contexts)))
+            last = (np.array(contexts), single(self.model.predict(contexts)))
             last[1].flags.writeable = False
             self._last = last
         return last[1]
@@ -102,7 +102,7 @@ class Remembering:
         """(n,) predictions for pairs, given as in `Policy.log_prob`."""
         known = self._memory.pairs(contexts, actions, rows)
         if known is None:
-            return _single(self.model.predict_pairs(contexts, actions, rows))
+            return single(self.model.predict_pairs(contexts, actions, rows))
         return known
 
 
@@ -131,7 +131,7 @@ class Remembered(BasePolicy):
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         known = self._memory.answers(contexts)
-        return _single(whole(self.policy, contexts)) if known is None else known
+        return single(whole(self.policy, contexts)) if known is None else known
 
     def log_prob(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
@@ -146,7 +146,8 @@ class Remembered(BasePolicy):
         return self.policy.state() if isinstance(self.policy, BasePolicy) else super().state()
 
 
-def _single(values: FloatArray) -> FloatArray:
+def single(values: FloatArray) -> FloatArray:
+    """In single precision."""
     return np.asarray(values, dtype=np.float32)
 
 

@@ -9,14 +9,13 @@ be added to a finished one.
 from __future__ import annotations
 
 import json
-import os
-import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from depsue.artifacts import write_synced
 from depsue.errors import FileError
 from depsue.experiments.paper.recipe import Recipe
 
@@ -114,12 +113,7 @@ class CellStore:
     def _replace(self, path: Path, text: str) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            with temporary.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            write_synced(path, text.encode())
         except OSError as problem:
             raise FileError(
                 "the output folder must be writable and have room",
