@@ -7,7 +7,7 @@ WORKERS ?= 2
 # The CPU build of torch is enough: name an index that carries it to spare the CUDA packages.
 TORCH_INDEX ?=
 
-.PHONY: demo test lint soak bench clean
+.PHONY: demo test lint docs soak bench clean
 
 demo: $(VENV)/.installed  ## the three methods side by side, a table and an HTML report
 	$(BIN)/depsue demo
@@ -20,6 +20,9 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(VENV)/.installed  ## the docs site, in site/: open site/index.html (its search needs a web server)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9
 	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies tests/ledger
@@ -39,4 +42,4 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-report .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo-report site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,22 @@ def write(
     manifest = json.dumps({"manifest": body, "sha256": _body_hash(body)}, indent=1)
     target = Path(folder)
     replaced = _file_names(target)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        write_synced(target / name, content)
-        write_synced(target / MANIFEST, manifest.encode())
-        for old in replaced - {name}:  # never what another writer has just put there
+    write_file(target / name, content)
+    write_file(target / MANIFEST, manifest.encode())
+    for old in replaced - {name}:  # never what another writer has just put there
+        with suppress(OSError):
             (target / old).unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file, whole or not at all; its folder is made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(path, content)
     except OSError as problem:
         raise FileError(
             "the folder must be writable and have room",
-            found=f"{target}: {problem.strerror}",
+            found=f"{path.parent}: {problem.strerror}",
             cure="choose another folder or free space; what was there before is kept",
         ) from problem
 

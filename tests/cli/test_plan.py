@@ -105,6 +105,65 @@ def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Pat
     assert kept[0] == kept[1]
 
 
+NAMES = {"action": "item_id", "reward": "click", "propensity": "pscore"}
+
+
+def test_every_layout_gives_the_same_plan(files: Files, tmp_path: Path) -> None:
+    frame, folder = pl.read_parquet(files.logs).rename(NAMES), tmp_path / "logs"
+    folder.mkdir()
+    frame[:3000].write_csv(folder / "a.csv")
+    frame[3000:].write_csv(folder / "b.csv")
+    columns = "".join(f'{role} = "{name}"\n' for role, name in NAMES.items())
+    declared = f'r_max = 1.0\n[columns]\n{columns}[contexts]\nnumeric = ["x0", "x1", "x2"]\n'
+    (tmp_path / "m.toml").write_text(declared + "[reward]\ncap = 1.0\n")
+    found, outputs = [], []
+    for logs, *options in (
+        (files.logs,),
+        (folder, "--mapping", tmp_path / "m.toml"),
+        (folder / "*.csv",),
+        (folder, *(word for role, name in NAMES.items() for word in (f"--{role}", name))),
+    ):
+        few = files.rich._replace(logs=Path(str(logs)))
+        outputs.append(planned(few, tmp_path / "p", *options))
+        found.append(json.loads((tmp_path / "p" / "plan.json").read_text()))
+    plans = [one["plan"] for one in found]
+    assumed = [one.pop("assumptions") for one in plans]
+    assert plans[0] == plans[1] == plans[2] == plans[3]
+    capped = "rewards are min(click, 1): floor, bound and value are in this reward"
+    assert assumed[1] == [*assumed[0], f"{capped}, not in click itself"]
+    assert capped in " ".join(outputs[1].split()) and assumed[2] == assumed[3] == assumed[0]
+    guessed = "guessed from its name: action is the column 'item_id'"
+    assert [guessed in one["notes"] for one in found] == [False, False, True, False]
+    assert guessed in outputs[2]
+
+
+def test_from_check_to_plan_on_the_open_bandit_layout(tmp_path: Path) -> None:
+    draw, n = np.random.default_rng(0), 3000
+    pl.DataFrame(
+        {
+            "": np.arange(n),
+            "timestamp": ["2019-11-24 00:00:34.760768+00:00"] * n,
+            "item_id": draw.integers(0, 4, n),
+            "position": np.arange(n) % 3 + 1,
+            "click": draw.integers(0, 2, n),
+            "propensity_score": np.full(n, 0.25),
+            "user_feature_0": draw.choice(["81ce", "a3b7"], n),
+        }
+    ).write_csv(tmp_path / "all.csv")
+    pl.DataFrame({"item_id": [0, 1, 2, 3, 4]}).write_csv(tmp_path / "items.csv")
+    logs, items, path = tmp_path / "all.csv", tmp_path / "items.csv", tmp_path / "m.toml"
+    slates = run(logs, items, "--quiet", "--out", tmp_path)
+    assert "slates are not supported yet" in str(slates.exception)
+    assert "--position 1 --write-mapping m.toml" in str(slates.exception)
+    arguments = ["check", logs, items, "--position", 1, "--write-mapping", path]
+    checked = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert checked.exit_code == 0, checked.output
+    files = Files(logs, items, tmp_path)
+    output = planned(files, tmp_path / "p", "--mapping", path)
+    assert "only rows with position = 1 are used" in output
+    assert json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]["rows"] == n // 3
+
+
 PROMISES = """
 [[promise]]
 name = "clicks"
@@ -237,6 +296,7 @@ def test_rows_that_a_wish_needs_before_there_are_logs() -> None:
         (["--reward", "clicks"], "'clicks'"),
         (["--context", "zip"], "'zip'"),
         (["--unit", "who"], "'who'"),
+        (["--mapping", "gone.toml"], "a mapping must be a TOML file"),
         (["--id", "sku"], "'sku'"),
         (["--novel", "3"], "not from both"),
         (["--r-max", "0.5"], "reward"),

@@ -23,8 +23,8 @@ from depsue.protocols import BoundValue
 ORDERS = ("as given", "shuffled")
 
 
-def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: float) -> FloatArray:
-    """(n,) bets; the t-th depends on the first t - 1 values alone.
+class BetSizes:
+    """Bets that depend on the values before them alone; values may come in pieces.
 
     ::
 
@@ -33,27 +33,72 @@ def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: f
         variance_t = (scale^2/4 + sum of (z_i - mean_i)^2, i <= t) / (t + 1)
 
     Args:
-        values: (n,) values z >= 0.
         horizon: the number of values that the bets are sized for.
         scale: the declared size of a typical value; it stands in until values are seen.
         delta: the level that the bets are sized for.
     """
-    after = np.arange(2, len(values) + 2, dtype=np.float64)
-    apart = np.cumsum(values)
-    apart += scale / 2
-    apart /= after
-    np.subtract(values, apart, out=apart)
-    with np.errstate(over="ignore"):  # an infinite variance is a bet of 0
-        apart *= apart
-        variance = np.cumsum(apart)
-    variance += scale**2 / 4
-    variance /= after
-    bets = np.empty(len(values))
-    bets[0] = scale**2 / 4
-    bets[1:] = variance[:-1]
-    bets *= horizon / (2 * math.log(1 / delta))
-    np.sqrt(bets, out=bets)
-    return np.asarray(np.divide(1, bets, out=bets))
+
+    def __init__(self, *, horizon: int, scale: float, delta: float) -> None:
+        self._factor = horizon / (2 * math.log(1 / delta))
+        self._seen, self._total, self._squares = 0, scale / 2, scale**2 / 4
+        self._variance = scale**2 / 4
+
+    def of(self, values: FloatArray) -> FloatArray:
+        """(m,) the bets for the next (m,) values z >= 0."""
+        after = np.arange(self._seen + 2, self._seen + len(values) + 2, dtype=np.float64)
+        apart = np.cumsum(values)
+        apart += self._total
+        total = float(apart[-1])
+        apart /= after
+        np.subtract(values, apart, out=apart)
+        with np.errstate(over="ignore"):  # an infinite variance is a bet of 0
+            apart *= apart
+            variance = np.cumsum(apart)
+        variance += self._squares
+        squares = float(variance[-1])
+        variance /= after
+        bets = np.empty(len(values))
+        bets[0] = self._variance
+        bets[1:] = variance[:-1]
+        bets *= self._factor
+        np.sqrt(bets, out=bets)
+        self._seen += len(values)
+        self._total, self._squares, self._variance = total, squares, float(variance[-1])
+        return np.asarray(np.divide(1, bets, out=bets))
+
+
+def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: float) -> FloatArray:
+    """(n,) bets for (n,) values z >= 0, of which these are all: see `BetSizes`."""
+    return BetSizes(horizon=horizon, scale=scale, delta=delta).of(values)
+
+
+class LogCapital:
+    """The log of the product of 1 + min(bet_t, cap/m) (z_t - m), for one m after another.
+
+    Those of pieces of the values add up.
+
+    Args:
+        values: (n,) values z >= 0.
+        bets: (n,) bets, each fixed before its value was seen.
+        cap: in (0, 1); no factor falls below 1 - cap.
+    """
+
+    def __init__(self, values: FloatArray, bets: FloatArray, cap: float) -> None:
+        self._values, self._bets, self._cap = values, bets, cap
+        self._gains = 1 + values * bets
+        self._most, self._largest = float(self._gains.max()), float(bets.max())
+        self._factors = np.empty_like(self._gains)
+
+    def __call__(self, m: float) -> float:
+        bets, factors, cap = self._bets, self._factors, self._cap
+        if m * self._largest <= cap:  # no bet is capped
+            np.multiply(bets, -m, out=factors)
+            np.add(factors, self._gains, out=factors)
+        else:
+            np.subtract(self._values, m, out=factors)
+            np.multiply(factors, np.minimum(bets, cap / m), out=factors)
+            np.add(factors, 1, out=factors)
+        return log_product(factors, 1 - cap, self._most)
 
 
 def betting_lower(values: FloatArray, bets: FloatArray, *, cap: float, delta: float) -> float:
@@ -69,19 +114,10 @@ def betting_lower(values: FloatArray, bets: FloatArray, *, cap: float, delta: fl
         delta: the level, in (0, 1).
     """
     target = math.log(1 / delta)
-    gains = 1 + values * bets
-    most, largest = float(gains.max()), float(bets.max())
-    factors = np.empty_like(gains)
+    capital = LogCapital(values, bets, cap)
 
     def excess(m: float) -> float:
-        if m * largest <= cap:  # no bet is capped
-            np.multiply(bets, -m, out=factors)
-            np.add(factors, gains, out=factors)
-        else:
-            np.subtract(values, m, out=factors)
-            np.multiply(factors, np.minimum(bets, cap / m), out=factors)
-            np.add(factors, 1, out=factors)
-        return log_product(factors, 1 - cap, most) - target
+        return capital(m) - target
 
     high = float(values.mean())
     if high <= 0 or excess(0.0) < 0:
@@ -163,22 +199,38 @@ class Betting:
             values = values[shuffled(n)]
         if terms.lower != 0:
             values = values - terms.lower
-        horizon, bets_for = self.horizon or n, self.bets_for or delta
-        bets = predictable_bets(values, horizon=horizon, scale=scale, delta=bets_for)
+        bets = self.sizes(n, scale, delta).of(values)
         found = betting_lower(values, bets, cap=self.cap, delta=delta)
+        return self.concluded(found, mean, n, scale, order, terms.lower, delta)
+
+    def sizes(self, n: int, scale: float, delta: float) -> BetSizes:
+        """The bets for n values."""
+        return BetSizes(horizon=self.horizon or n, scale=scale, delta=self.bets_for or delta)
+
+    def concluded(
+        self,
+        found: float,
+        mean: float,
+        n: int,
+        scale: float,
+        order: str,
+        lower: float,
+        delta: float,
+    ) -> BoundValue:
+        """The bound from the largest m that was rejected, of values shifted by `lower`."""
         return BoundValue(
-            value=min(found + terms.lower, mean),
+            value=min(found + lower, mean),
             mean=mean,
             n=n,
             delta=delta,
             constants={
                 "bound": "betting",
                 "cap": self.cap,
-                "horizon": horizon,
+                "horizon": self.horizon or n,
                 "horizon_from": "n" if self.horizon is None else "declared",
-                "bets_for": bets_for,
+                "bets_for": self.bets_for or delta,
                 "unit_scale": scale,
                 "order": order,
-                "lower": terms.lower,
+                "lower": lower,
             },
         )

@@ -63,11 +63,17 @@ def choose_tau(tuning: Rewarded, n: int, *, r_max: float, delta: float) -> float
     The anticipated bound is Eq. 4 with the moments of the tuning part and the size of the rest
     (Thomas et al., 2015).
     """
-    total, squares = tuning.sums(TAUS)
-    mean = total / tuning.n
-    variance = np.maximum(squares / tuning.n - mean**2, 0)
+    return float(TAUS[best_tau(*tuning.sums(TAUS), tuning.n, n, r_max=r_max, delta=delta)])
+
+
+def best_tau(
+    total: FloatArray, squares: FloatArray, tuning: int, n: int, *, r_max: float, delta: float
+) -> int:
+    """Its place in the grid, from the sums of z and z^2 of the tuning part at every tau."""
+    mean = total / tuning
+    variance = np.maximum(squares / tuning - mean**2, 0)
     anticipated = empirical_bernstein(mean, variance, n, TAUS * r_max, delta)
-    return float(TAUS[np.argmax(anticipated)])
+    return int(np.argmax(anticipated))
 
 
 def hcope_from_rewarded(tuning: Rewarded, rest: Rewarded, *, r_max: float, delta: float) -> Eq4:
@@ -124,42 +130,51 @@ class Hcope:
         delta = require_level(delta)
         weighted = _weighted(terms)
         n = len(weighted.per_unit(weighted.values))
-        fewest = FEWEST if self.tau is None else 2
-        require(
-            n >= fewest,
-            f"hcope needs at least {fewest} values (rows, or units where rows belong to units)",
-            found=n,
-            cure="collect more data, or use smoothing",
-        )
-        r_max, grid = weighted.r_max, {}
+        require_enough(n, FEWEST if self.tau is None else 2)
+        r_max = weighted.r_max
         if self.tau is None:
             tuning, rest = tuning_and_rest(weighted, n)
             found = hcope_from_rewarded(tuning, rest, r_max=r_max, delta=delta)
-            grid = {
-                "tau_least": float(TAUS[0]),
-                "tau_most": float(TAUS[-1]),
-                "tau_points": len(TAUS),
-                "tuning_share": 1 / SHARE,
-                "tuning_n": tuning.n,
-            }
-        else:
-            rest = Rewarded.of(weighted, n)
-            found = hcope_at(rest, float(self.tau), r_max=r_max, delta=delta)
-        return BoundValue(
-            value=max(found.value, weighted.lower),
-            mean=found.mean,
-            n=rest.n,
-            delta=delta,
-            constants={
-                "bound": "hcope",
-                "tau": found.tau,
-                "tau_from": "declared" if self.tau is not None else "grid",
-                "r_max": r_max,
-                "z_max": found.tau * r_max,
-                "lower": weighted.lower,
-                **grid,
-            },
-        )
+            return concluded(found, tuning.n, rest.n, r_max, delta)
+        rest = Rewarded.of(weighted, n)
+        found = hcope_at(rest, float(self.tau), r_max=r_max, delta=delta)
+        return concluded(found, None, rest.n, r_max, delta)
+
+
+def require_enough(n: int, fewest: int = FEWEST) -> None:
+    """Refuse fewer values than Eq. 4 can be computed from."""
+    require(
+        n >= fewest,
+        f"hcope needs at least {fewest} values (rows, or units where rows belong to units)",
+        found=n,
+        cure="collect more data, or use smoothing",
+    )
+
+
+def concluded(found: Eq4, tuning: int | None, n: int, r_max: float, delta: float) -> BoundValue:
+    """The bound from Eq. 4 on n values; tau was tuned on `tuning` others, None if declared."""
+    grid = {
+        "tau_least": float(TAUS[0]),
+        "tau_most": float(TAUS[-1]),
+        "tau_points": len(TAUS),
+        "tuning_share": 1 / SHARE,
+        "tuning_n": tuning,
+    }
+    return BoundValue(
+        value=max(found.value, 0.0),
+        mean=found.mean,
+        n=n,
+        delta=delta,
+        constants={
+            "bound": "hcope",
+            "tau": found.tau,
+            "tau_from": "declared" if tuning is None else "grid",
+            "r_max": r_max,
+            "z_max": found.tau * r_max,
+            "lower": 0.0,
+            **({} if tuning is None else grid),
+        },
+    )
 
 
 def _weighted(terms: object) -> WeightedTerms:

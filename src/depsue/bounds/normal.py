@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from depsue.bounds._common import conservative, log_product, positive_or_none
-from depsue.bounds.rewarded import SHARE, tuning_rows
+from depsue.bounds._common import conservative, positive_or_none
+from depsue.bounds.rewarded import SHARE
+from depsue.bounds.spread import SIDE_EVENTS, SIDE_SHARE, Spread, spread_of
 from depsue.data.checks import FloatArray, read_only
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError, is_real, require, require_level, short
@@ -18,12 +19,6 @@ from depsue.protocols import BoundValue
 
 BERRY_ESSEEN = ((0.4690, 0.0), (0.3322, 0.429), (0.3031, 0.646))
 """Pairs (C, a): the normal error is at most C (beta3/sd^3 + a) / sqrt(n) (Shevtsova, 2013)."""
-
-SIDE_EVENTS, SIDE_SHARE = 4, 1 / 100
-"""How many bounds on moments may fail, and the share of delta that each of them gets."""
-
-BETS_FOR = math.log(1 / (0.05 * SIDE_SHARE))
-"""Bets are sized for delta = .05, whatever delta is: so the bound is nested in delta."""
 
 FEWEST = 2 * SHARE
 """The fewest values that a centre can be taken from and moments bounded with."""
@@ -34,84 +29,12 @@ HANDOVERS: FloatArray = read_only(2.0 ** (np.arange(-160, -7) / 8))
 _STANDARD = NormalDist()
 
 
-class Spread(NamedTuple):
-    """What is known, but for the side events, of values whose limits are one unit apart.
+class Limits(NamedTuple):
+    """What no term can leave, and what that was declared by."""
 
-    Args:
-        sd_least: at most the standard deviation.
-        sd_most: at least the standard deviation.
-        third_most: at least E|x - mean|^3.
-    """
-
-    sd_least: float
-    sd_most: float
-    third_most: float
-
-
-def smoothed(values: FloatArray, bet: float, most: float, level: float) -> float:
-    """A lower (bet > 0) or an upper (bet < 0) bound on the mean of (n,) values in [0, most].
-
-    ::
-
-        (exp(mean of log(1 + bet z) - log(1/level) / n) - 1) / bet
-
-    The product of (1 + bet z) / (1 + bet E[z]) has mean 1, as in `Smoothing`, and every factor is
-    positive while -bet most < 1.
-    """
-    factors = values * bet
-    factors += 1
-    edge = 1 + bet * most
-    log = log_product(factors, min(edge, 1.0), max(edge, 1.0))
-    return math.expm1((log + math.log(level)) / len(values)) / bet
-
-
-def bet_for(pilot: FloatArray, n: int, scale: float) -> float:
-    """The bet for n values like the pilot's: near the best one, and below 1 / scale."""
-    return math.sqrt(2 * BETS_FOR / (n * float(pilot.var()) + 2 * BETS_FOR * scale**2))
-
-
-def squares_and_cubes(values: FloatArray, centre: float, width: float) -> list[FloatArray]:
-    """(n,) the squares and (n,) the cubes of |value - centre| / width, new arrays."""
-    apart = values - centre
-    apart /= width
-    squares = apart * apart
-    np.abs(apart, out=apart)
-    apart *= squares
-    return [squares, apart]
-
-
-def spread_of(values: FloatArray, low: float, high: float, level: float) -> Spread:
-    """The spread of (n,) values in [low, high], in units of high - low.
-
-    It rests on four bounds, each of which fails with probability at most `level`. Squares and
-    cubes are taken around c, the mean of a pilot (`tuning_rows(n)`), and averaged over the other
-    values. With off >= |E[x] - c| by Bernstein, over all values::
-
-        sd^2 <= E(x - c)^2,   sd^2 >= E(x - c)^2 - off^2,
-        E|x - E[x]|^3 <= ((E|x - c|^3)^(1/3) + off)^3     (Minkowski)
-    """
-    n, width, pilot = len(values), high - low, tuning_rows(len(values))
-    first, others = values[pilot], np.delete(values, pilot)
-    centre = float(first.mean())
-    most = max(centre - low, high - centre) / width
-    squares, cubes = squares_and_cubes(others, centre, width)
-    pilot_squares, pilot_cubes = squares_and_cubes(first, centre, width)
-
-    up = bet_for(pilot_squares, len(others), 1.05 * most**2)
-    down = bet_for(pilot_squares, len(others), float(pilot_squares.mean()) or most**2)
-    third = bet_for(pilot_cubes, len(others), 1.05 * most**3)
-    square_most = smoothed(squares, -up, most**2, level)
-    square_least = smoothed(squares, down, most**2, level)
-    cube_most = smoothed(cubes, -third, most**3, level)
-
-    log = math.log(2 / level)
-    off = abs(float(values.mean()) - centre) / width
-    off += math.sqrt(2 * square_most * log / n) + log / (3 * n)
-    return Spread(
-        sd_least=math.sqrt(max(square_least - off**2, 0.0)),
-        sd_most=math.sqrt(square_most),
-        third_most=(cube_most ** (1 / 3) + off) ** 3,
-    )
+    low: float
+    high: float
+    declared: dict[str, Any]
 
 
 def correction(n: int, sd: float, third: float, constants: tuple[float, float]) -> float:
@@ -212,34 +135,15 @@ class Normal:
         """The bound at level delta."""
         delta = require_level(delta)
         terms = conservative(terms, "normal")
-        rows, low, high, declared = self._limited(terms)
+        rows, limits = self.limited(terms)
         values = terms.per_unit(rows)
-        n, mean = len(values), float(values.mean())
-        value, found = low, _gave_up(f"fewer than {FEWEST} values")
-        if n >= FEWEST:
-            side, main = delta * SIDE_SHARE, delta * (1 - SIDE_EVENTS * SIDE_SHARE)
-            spread = spread_of(values, low, high, side)
-            width, (apart, by) = high - low, distance(n, spread, main)
-            value = max(mean - width * apart, low)
-            sd, third = spread.sd_most, spread.third_most
-            found = {
-                "by": by,
-                "why": "" if by == "berry-esseen" else "the correction uses up delta at sd_least",
-                "correction": min(correction(n, sd, third, pair) for pair in BERRY_ESSEEN),
-                "sd_least": width * spread.sd_least,
-                "sd_most": width * sd,
-                "third_root_most": width * third ** (1 / 3),
-                "main_delta": main,
-                "side_delta": side,
-                "pilot_share": 1 / SHARE,
-            }
-            if value == low:
-                found |= _gave_up("the distance reaches down to the lower limit")
-        constants = {"bound": "normal", **declared, "lower": low, "upper": high, **found}
-        return BoundValue(value=value, mean=mean, n=n, delta=delta, constants=constants)
+        spread = None
+        if len(values) >= FEWEST:
+            spread = spread_of(values, limits.low, limits.high, delta * SIDE_SHARE)
+        return concluded(len(values), float(values.mean()), spread, limits, delta)
 
-    def _limited(self, terms: ConservativeTerms) -> tuple[FloatArray, float, float, dict[str, Any]]:
-        """(n,) terms, their limits from below and above, and what those were declared by."""
+    def limited(self, terms: ConservativeTerms) -> tuple[FloatArray, Limits]:
+        """(n,) terms within their limits, and these limits."""
         if self.tau is not None and isinstance(terms, WeightedTerms):
             tau, r_max = float(self.tau), terms.r_max
             rows, low, high = np.minimum(terms.weights, tau) * terms.rewards, 0.0, tau * r_max
@@ -269,7 +173,35 @@ class Normal:
             "the upper limit must be above the lower limit, by a finite number",
             found=f"lower {low:g}, upper {high:g}",
         )
-        return rows, low, high, declared
+        return rows, Limits(low, high, declared)
+
+
+def concluded(
+    n: int, mean: float, spread: Spread | None, limits: Limits, delta: float
+) -> BoundValue:
+    """The bound from the mean and the spread of n values; None where they are too few."""
+    low, high, declared = limits
+    value, found = low, _gave_up(f"fewer than {FEWEST} values")
+    if spread is not None:
+        side, main = delta * SIDE_SHARE, delta * (1 - SIDE_EVENTS * SIDE_SHARE)
+        width, (apart, by) = high - low, distance(n, spread, main)
+        value = max(mean - width * apart, low)
+        sd, third = spread.sd_most, spread.third_most
+        found = {
+            "by": by,
+            "why": "" if by == "berry-esseen" else "the correction uses up delta at sd_least",
+            "correction": min(correction(n, sd, third, pair) for pair in BERRY_ESSEEN),
+            "sd_least": width * spread.sd_least,
+            "sd_most": width * sd,
+            "third_root_most": width * third ** (1 / 3),
+            "main_delta": main,
+            "side_delta": side,
+            "pilot_share": 1 / SHARE,
+        }
+        if value == low:
+            found |= _gave_up("the distance reaches down to the lower limit")
+    constants = {"bound": "normal", **declared, "lower": low, "upper": high, **found}
+    return BoundValue(value=value, mean=mean, n=n, delta=delta, constants=constants)
 
 
 def _gave_up(why: str) -> dict[str, Any]:

@@ -75,10 +75,16 @@ def tuning_rows(n: int) -> IntArray:
 
     The choice depends on n alone: no seed can be tried until the bound pleases.
     """
-    block = np.arange(n // SHARE)
-    within = mix64(block) % np.uint64(SHARE)
-    rows: IntArray = read_only(block * SHARE + within.astype(np.int64))
+    rows: IntArray = read_only(tuning_between(0, n, n))
     return rows
+
+
+def tuning_between(start: int, stop: int, n: int) -> IntArray:
+    """Those of `tuning_rows(n)` from `start` up to `stop`."""
+    block = np.arange(start // SHARE, min(-(-stop // SHARE), n // SHARE))
+    within = mix64(block) % np.uint64(SHARE)
+    rows = block * SHARE + within.astype(np.int64)
+    return rows[(rows >= start) & (rows < stop)]
 
 
 def rewarded_rows(rewards: FloatArray) -> tuple[IntArray, IntArray]:

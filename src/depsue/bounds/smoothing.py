@@ -110,19 +110,29 @@ class Smoothing:
         terms = conservative(terms, "smoothing")
         values = terms.per_unit(terms.values)
         scales = self.scales(terms)
-        value = smoothing_from_sums(
-            log_sums(values, scales), len(values), scales, delta, terms.lower
-        )
+        sums = log_sums(values, scales)
+        return self.concluded(sums, float(values.mean()), len(values), scales, terms.lower, delta)
+
+    def concluded(
+        self,
+        sums: FloatArray,
+        mean: float,
+        n: int,
+        scales: FloatArray,
+        lower: float,
+        delta: float,
+    ) -> BoundValue:
+        """The bound from the sums of `log_sums` over n values."""
         return BoundValue(
-            value=value,
-            mean=float(values.mean()),
-            n=len(values),
+            value=smoothing_from_sums(sums, n, scales, delta, lower),
+            mean=mean,
+            n=n,
             delta=delta,
             constants={
                 "bound": "smoothing",
                 "scales": scales.tolist(),
                 "scales_from": "declared" if self.scale is not None else "grid",
-                "lower": terms.lower,
+                "lower": lower,
             },
         )
 

@@ -15,6 +15,8 @@ from depsue.certificates.propensities import (
 )
 from depsue.certificates.reads import CountsReads, Reads
 from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.stream import LogStream, StreamedFold, StreamedFolds
+from depsue.certificates.streaming import certify_stream
 from depsue.certificates.strict import certify, policy_hash
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
@@ -29,16 +31,20 @@ __all__ = [
     "Floor",
     "Folds",
     "Levels",
+    "LogStream",
     "Promise",
     "PropensityReport",
     "CountsReads",
     "Reads",
     "Rules",
     "Served",
+    "StreamedFold",
+    "StreamedFolds",
     "Verdict",
     "Verification",
     "ceiling",
     "certify",
+    "certify_stream",
     "check_drift",
     "check_propensities",
     "checked_promises",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from depsue.certificates.folds import Folds
 from depsue.certificates.levels import Levels
 from depsue.certificates.reads import CountsReads
 from depsue.certificates.rules import Rules
+from depsue.certificates.stream import StreamedFolds
 from depsue.certificates.trial import Trial
 from depsue.data.content import Content
 from depsue.errors import FileError, PolicyError
@@ -48,15 +50,36 @@ def certify(
     Returns:
         The certificate of the last level that passed; of the first level if none did.
     """
+
+    def verdicts(delta: float) -> Iterator[tuple[Verdict, ...]]:
+        trial = Trial(folds.certify, rules, delta, logging_policy)
+        evidence = trial.evidence(levels.parts)
+        for shares in levels.shares:
+            yield trial(evidence.mixed(shares))
+
+    return concluded(levels, folds, rules, reads, verdicts)
+
+
+def concluded(
+    levels: Levels,
+    folds: Folds | StreamedFolds,
+    rules: Rules,
+    reads: CountsReads,
+    verdicts_at: Callable[[float], Iterator[tuple[Verdict, ...]]],
+) -> Certificate:
+    """Count the attempt, then test level by level up to the first that fails.
+
+    Args:
+        levels, folds, rules, reads: as for `certify`.
+        verdicts_at: the verdicts on one level after another at a given delta; rows are read only
+            when the first is asked for.
+    """
     rules.left(reads.level(rules.delta, reads.count(folds.data) + 1))  # refused before it counts
     attempt = reads.begin(folds.data)
     delta = reads.level(rules.delta, attempt)
-    trial = Trial(folds.certify, rules, delta, logging_policy)
-    evidence = trial.evidence(levels.parts)
     best: tuple[int, tuple[Verdict, ...]] = (0, ())
     tested = 0
-    for level, shares in enumerate(levels.shares):
-        verdicts = trial(evidence.mixed(shares))
+    for level, verdicts in enumerate(verdicts_at(delta)):
         tested += 1
         passed = all(verdict.passed for verdict in verdicts)
         if passed or level == 0:
@@ -125,7 +148,7 @@ def _hash_of(what: str, kind: str, settings: dict[str, Any], arrays: Arrays) -> 
     return content.hex()
 
 
-def _assumptions(folds: Folds, rules: Rules) -> tuple[str, ...]:
+def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     rows = folds.certify
     found = [
         "every logged propensity is the probability with which its action was drawn",

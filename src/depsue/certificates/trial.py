@@ -16,7 +16,7 @@ from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.estimators.weights import importance_weights
-from depsue.protocols import Policy
+from depsue.protocols import BoundValue, Policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +45,21 @@ class Trial:
         rules: the rules.
         delta: the level of the whole verdict.
         logging_policy: pi0, where another policy logged the rows.
+        promises: those that the rows are about, where they are a part of the rows; None for all.
     """
 
     def __init__(
-        self, rows: LoggedData, rules: Rules, delta: float, logging_policy: Policy | None = None
+        self,
+        rows: LoggedData,
+        rules: Rules,
+        delta: float,
+        logging_policy: Policy | None = None,
+        promises: Sequence[Promise] | None = None,
     ) -> None:
         self._rows, self._rules = rows, rules
         self._delta = rules.left(delta) / len(rules.promises)
-        self._of = [(promise, *promise.rows(rows)) for promise in rules.promises]
+        about = rules.promises if promises is None else promises
+        self._of = [(promise, *promise.rows(rows)) for promise in about]
         self._logging_policy = logging_policy
         self._pi0: Evidence | None = None
 
@@ -62,7 +69,7 @@ class Trial:
         The first call looks at pi0 too, where terms are paired with it: one pass over the rows.
         """
         asked, clips = list(parts), [self._rules.clip] * len(parts)
-        first = self._pi0 is None and any(self._paired(one) for one in self._rules.promises)
+        first = self._pi0 is None and any(paired(self._rules, one) for one in self._rules.promises)
         if first:
             asked, clips = [self._logging_policy, *asked], [self._rules.largest, *clips]
         weights = np.stack([self._weights(part) for part in asked])
@@ -102,10 +109,14 @@ class Trial:
             return 0.0
         return min(max(float(((values - values.mean()) * zero).mean()) / variance, 0.0), 1.0)
 
+    def rows(self, place: int) -> LoggedData:
+        """The rows of one promise."""
+        return self._of[place][1]
+
     def terms(self, place: int, found: Evidence) -> tuple[ConservativeTerms, float]:
         """The terms of one promise, and what none of them can exceed."""
         promise, rows, mask = self._of[place]
-        pi0 = self._pi0 if self._paired(promise) else None
+        pi0 = self._pi0 if paired(self._rules, promise) else None
         zero = self._zero(promise, mask, found, pi0)
         terms = safety_terms(
             promise,
@@ -117,9 +128,6 @@ class Trial:
             zero=zero,
         )
         return terms, largest_term(self._rules.clip, rows.r_max, zero)
-
-    def _paired(self, promise: Promise) -> bool:
-        return promise.floor.ratio is not None and promise.name not in self._rules.ceilings
 
     def _weights(self, part: Policy | None) -> FloatArray:
         if part is None:
@@ -146,23 +154,32 @@ class Trial:
         return Zero(coefficient * values, lower, upper)
 
     def _verdict(self, place: int, found: Evidence) -> Verdict:
-        rules, promise = self._rules, self._of[place][0]
         terms, upper = self.terms(place, found)
-        lower = bound_for(rules.bound, upper=upper).lower(terms, self._delta)
-        top = rules.ceilings.get(promise.name)
-        credit = rules.credits.get(promise.name, Credit(0.0, 0.0)).value
-        floor = 0.0
-        if not self._paired(promise):
-            floor = promise.floor.of(0.0 if top is None else top.value)
-        return Verdict(
-            promise=promise,
-            delta=self._delta,
-            n=lower.n,
-            mean=lower.mean,
-            bound=lower.value,
-            need=floor - credit,
-            credit=credit,
-            ceiling=None if top is None else top.value,
-            constants=dict(lower.constants),
-            proof=terms.proof,
-        )
+        lower = bound_for(self._rules.bound, upper=upper).lower(terms, self._delta)
+        return verdict_of(self._of[place][0], self._rules, lower, terms.proof)
+
+
+def paired(rules: Rules, promise: Promise) -> bool:
+    """Whether the promise is tested on terms that are paired with pi0's."""
+    return promise.floor.ratio is not None and promise.name not in rules.ceilings
+
+
+def verdict_of(promise: Promise, rules: Rules, lower: BoundValue, proof: str) -> Verdict:
+    """The verdict on one promise, given the bound on its terms."""
+    top = rules.ceilings.get(promise.name)
+    credit = rules.credits.get(promise.name, Credit(0.0, 0.0)).value
+    floor = 0.0
+    if not paired(rules, promise):
+        floor = promise.floor.of(0.0 if top is None else top.value)
+    return Verdict(
+        promise=promise,
+        delta=lower.delta,
+        n=lower.n,
+        mean=lower.mean,
+        bound=lower.value,
+        need=floor - credit,
+        credit=credit,
+        ceiling=None if top is None else top.value,
+        constants=dict(lower.constants),
+        proof=proof,
+    )

@@ -10,11 +10,15 @@ import numpy as np
 
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.control import Control
-from depsue.certificates.folds import three_folds
+from depsue.certificates.folds import Folds, three_folds
+from depsue.certificates.levels import Levels
 from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.stream import LogStream, StreamedFolds
+from depsue.certificates.streaming import streamed_verdicts
 from depsue.certificates.strict import groups_hash, model_hash, policy_hash
 from depsue.certificates.terms import Ceiling
-from depsue.certificates.trial import Evidence, Trial
+from depsue.certificates.trial import Trial
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
@@ -48,7 +52,7 @@ class Verification:
 
 def verify(
     certificate: Certificate,
-    logs: LoggedData,
+    logs: LoggedData | LogStream,
     policy: Policy,
     *,
     logging_policy: Policy | None = None,
@@ -60,7 +64,8 @@ def verify(
 
     Args:
         certificate: what was claimed.
-        logs: all rows of the round that it was certified on.
+        logs: all rows of the round that it was certified on, in memory or as a stream: whichever
+            of the two it was certified from.
         policy: the policy that it is about.
         logging_policy: pi0, where the terms are paired and another policy logged the rows.
         base: the policy that logged the rows, where there is a control variate or groups.
@@ -89,7 +94,12 @@ def verify(
         )
     differences += _different_shares(certificate, policy)
     fractions = certificate.fractions
-    folds = three_folds(logs, certificate.campaign, (fractions[0], fractions[1], fractions[2]))
+    campaign, three = certificate.campaign, (fractions[0], fractions[1], fractions[2])
+    folds: Folds | StreamedFolds
+    if isinstance(logs, LogStream):
+        folds = logs.folds(campaign, three)
+    else:
+        folds = three_folds(logs, campaign, three)
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
@@ -98,19 +108,26 @@ def verify(
         differences.append(
             f"delta's parts are {rules.spent(certificate.delta)}, certified {certificate.spent}"
         )
-    trial = Trial(folds.certify, rules, certificate.delta, logging_policy)
-    verdicts = trial(_evidence(trial, certificate, policy))
+    parts, shares = _parts(certificate, policy)
+    if isinstance(folds, StreamedFolds):
+        levels = Levels(parts, shares)
+        verdicts = next(
+            streamed_verdicts(levels, folds.certify, rules, certificate.delta, logging_policy)
+        )
+    else:
+        trial = Trial(folds.certify, rules, certificate.delta, logging_policy)
+        verdicts = trial(trial.evidence(parts).mixed(shares))
     for claimed, verdict in zip(certificate.verdicts, verdicts, strict=True):
         differences += _different(claimed, verdict)
     return Verification(tuple(differences))
 
 
-def _evidence(trial: Trial, certificate: Certificate, policy: Policy) -> Evidence:
-    """Of the policy; a control variate is that of its parts, mixed."""
+def _parts(certificate: Certificate, policy: Policy) -> tuple[tuple[Policy, ...], FloatArray]:
+    """The policy, alone; a control variate is that of its parts, mixed."""
     mixed = sum(share > 0 for share in certificate.shares) > 1
     if certificate.control is not None and mixed and isinstance(policy, Mixture):
-        return trial.evidence(policy.parts).mixed(policy.weights)
-    return trial.evidence([policy]).mixed(np.ones(1))
+        return tuple(policy.parts), np.asarray(policy.weights)
+    return (policy,), np.ones(1)
 
 
 def _rules(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from depsue._version import __version__
+from depsue.cli.campaign import app as campaign
 from depsue.cli.check import check
 from depsue.cli.plan import plan
 from depsue.cli.reproduce import reproduce
@@ -94,6 +95,7 @@ def demo(
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")
 
 
+app.add_typer(campaign)
 app.command()(check)
 app.command()(plan)
 app.command()(reproduce)

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from depsue.errors import FileError, PolicyError, require, short
+from depsue.cli.options import FLOOR, names_of, objective_of, promises_of
+from depsue.errors import PolicyError, require, short
 
 if TYPE_CHECKING:
-    from depsue.certificates import Promise
     from depsue.data.logs import LoggedData
     from depsue.protocols import Policy
 
-FLOOR, SPREAD = 0.95, 0.3
-KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
-EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
+SPREAD = 0.3
 
 
 def plan(
     logs: Annotated[
-        Path | None, typer.Argument(help="Parquet, CSV or TSV: one row per decision.")
+        str | None,
+        typer.Argument(
+            help="A file, a folder, or a pattern in quotes: Parquet, CSV, Arrow, dsjson."
+        ),
     ] = None,
     items: Annotated[
-        Path | None, typer.Argument(help="Parquet, CSV or TSV: one row per item.")
+        Path | None, typer.Argument(help="Parquet, CSV or Arrow: one row per item.")
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(help="TOML: which column is what; default: the options below, or a guess."),
     ] = None,
     floor: Annotated[
         float | None,
@@ -54,15 +57,24 @@ def plan(
         float | None,
         typer.Option(help=f"Without logs: assumed deviation of log reward; default {SPREAD}."),
     ] = None,
-    action: Annotated[str, typer.Option(help="Column of the shown item.")] = "action",
-    reward: Annotated[str, typer.Option(help="Column of the reward.")] = "reward",
-    propensity: Annotated[str, typer.Option(help="Column of its probability.")] = "propensity",
+    action: Annotated[
+        str | None, typer.Option(help="Column of the shown item; default action.")
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="Column of the reward; default reward.")
+    ] = None,
+    propensity: Annotated[
+        str | None, typer.Option(help="Column of its probability; default propensity.")
+    ] = None,
     context: Annotated[
         str | None,
         typer.Option(help="Context columns, with commas; user_* is a prefix; default: numeric."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of the unit (a user).")] = None,
-    r_max: Annotated[float, typer.Option(help="The largest possible reward.")] = 1.0,
+    r_max: Annotated[
+        float | None,
+        typer.Option(help="The largest possible reward; default: the mapping's, or 1."),
+    ] = None,
     id: Annotated[
         str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
     ] = None,
@@ -84,14 +96,13 @@ def plan(
 ) -> None:
     """How much can new items be shown, and what is missing for more? From logs alone.
 
-    LOGS and ITEMS are files. The certifying rows are not read: a plan promises nothing, and
+    LOGS are files, ITEMS is one. The certifying rows are not read: a plan promises nothing, and
     leaves the certificate intact. Without files, --rows-for with --reward-rate says how many
     rows a wished novelty needs.
     """
     from depsue.learners.room import Aim
 
-    kept = _promises(floor, floor_value, promises)
-    aim = Aim(kept, delta, max_novelty, r_max)
+    kept = promises_of(floor, floor_value, promises)
     if logs is None or items is None:
         require(
             logs is None and promises is None and None not in (rows_for, reward_rate),
@@ -104,6 +115,7 @@ def plan(
         from depsue.cli.plan_report import show_before_logs
 
         spread = SPREAD if spread is None else spread
+        aim = Aim(kept, delta, max_novelty, 1.0 if r_max is None else r_max)
         show_before_logs(float(rows_for or 0), float(reward_rate or 0), spread, aim)
         return
     require(
@@ -112,28 +124,29 @@ def plan(
         found=f"--reward-rate {reward_rate}, --spread {spread}",
         cure="leave them out: the logs say it",
     )
+    from depsue.cli.columns import ColumnOptions, mapped_by, require_first_round
     from depsue.cli.plan_report import show_plan, write_plan
-    from depsue.data.files import LogColumns, read_actions, read_items, read_logs
+    from depsue.data.files import read_items
+    from depsue.data.mapped import mapped, read_mapped
+    from depsue.data.sources import open_source
     from depsue.experiments.pages import writable_folder
     from depsue.learners.frontier import plan as planned
     from depsue.learners.planned import PlanSettings
     from depsue.policies import load
     from depsue.progress import bars
 
-    found = read_items(
-        items,
-        id=id,
-        novel=None if novel is None else _names(novel),
-        logged=read_actions(logs, action),
+    said_of = ColumnOptions(
+        action, reward, propensity, unit, names_of(context or ""), r_max, mapping
     )
+    source, roles, notes = mapped_by(open_source(logs), said_of, kept)
+    aim = Aim(kept, delta, max_novelty, roles.r_max)
+    require_first_round(source, roles)
+    shown = source.collect(mapped(source, roles).select("action").unique())["action"]
+    found = read_items(items, id=id, novel=None if novel is None else names_of(novel), logged=shown)
     settings = PlanSettings(
-        aim, _objective(objective), rows_for, campaign=campaign, described=found.described
+        aim, objective_of(objective), rows_for, campaign=campaign, described=found.described
     )
-    names = _names(context or "") or _features(logs, kept, [action, reward, propensity, unit])
-    columns = LogColumns(action, reward, propensity, names, unit)
-    rows, notes = read_logs(logs, found.catalogue, columns, r_max=r_max)
-    rows, kept = _with_columns(rows, logs, kept)
-    settings = replace(settings, aim=replace(aim, promises=kept))
+    rows = read_mapped(source, roles, found.catalogue)
     pi0 = None if logging_policy is None else _answering(load(logging_policy), rows)
     folder = writable_folder(out)
     try:
@@ -142,6 +155,7 @@ def plan(
     except KeyboardInterrupt:
         typer.echo("depsue: interrupted; no plan was written", err=True)
         raise typer.Exit(130) from None
+    result = replace(result, assumptions=(*result.assumptions, *roles.assumptions))
     said = [*found.notes, *notes]
     if pi0 is None:
         said.append("pi0 cannot be called: fewer candidates, less novelty; see --logging-policy")
@@ -151,107 +165,9 @@ def plan(
         "objective": objective,
         "campaign": campaign,
     }
-    page = write_plan(result, settings.aim, said, folder, given)
-    show_plan(result, settings.aim, said)
+    page = write_plan(result, aim, said, folder, given)
+    show_plan(result, aim, said)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
-
-
-def _promises(
-    floor: float | None, floor_value: float | None, path: Path | None
-) -> tuple[Promise, ...]:
-    """What must hold: one floor from the command line, or those of a file."""
-    from depsue.certificates import Floor, Promise
-
-    given = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
-    used = [name for name, value in given.items() if value is not None]
-    require(
-        len(used) <= 1,
-        "floors come from one of --floor, --floor-value and --promises",
-        found=" and ".join(used),
-        cure="write them all into the file of --promises",
-    )
-    if path is not None:
-        return tuple(_promise(one, path) for one in _tables(path))
-    if floor_value is not None:
-        return (Promise(Floor(None, floor_value)),)
-    return (Promise(Floor(FLOOR if floor is None else floor)),)
-
-
-def _tables(path: Path) -> list[dict[str, Any]]:
-    """The [[promise]] tables of a TOML file."""
-    cure = f"for example: {EXAMPLE}"
-    try:
-        text = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        found = f"{path}: {problem}"
-        raise FileError("--promises must be a TOML file", found=found, cure=cure) from problem
-    tables = text.get("promise")
-    ok = isinstance(tables, list) and len(tables) > 0 and set(text) == {"promise"}
-    rule = "--promises must hold tables [[promise]] and nothing else"
-    require(ok and all(isinstance(one, dict) for one in tables or ()), rule,
-            found=f"{sorted(text)} in {path}", cure=cure)  # fmt: skip
-    return list(tables or ())
-
-
-def _promise(table: dict[str, Any], path: Path) -> Promise:
-    """One promise from its table."""
-    from depsue.certificates import Floor, Promise
-
-    unknown = sorted(set(table) - set(KEYS))
-    require(
-        not unknown and isinstance(table.get("name"), str) and ("floor" in table) != (
-            "floor_value" in table
-        ),
-        "a promise has a name, a floor or a floor_value, and may have reward, r_max and segment",
-        found=f"{short(table)} in {path}",
-        cure=f"for example: {EXAMPLE}",
-    )  # fmt: skip
-    segment, reward = table.get("segment"), table.get("reward")
-    ok = segment is None or (isinstance(segment, dict) and set(segment) == {"column", "value"})
-    cure = 'segment = { column = "country", value = "SE" }'
-    require(ok, "a segment is a column and a value", found=short(segment), cure=cure)
-    ok = reward is None or isinstance(reward, str)
-    require(ok, "reward must be the name of a column", found=short(reward), cure=EXAMPLE)
-    return Promise(
-        Floor(table.get("floor"), table.get("floor_value")),
-        table["name"],
-        reward,
-        table.get("r_max"),
-        None if segment is None else (str(segment["column"]), segment["value"]),
-    )
-
-
-def _features(path: Path, promises: Sequence[Promise], roles: Sequence[str | None]) -> Any:
-    """The context columns where none are named: rewards of promises are none; () if no need."""
-    rewards = {one.reward for one in promises if one.reward is not None}
-    if not rewards:
-        return ()
-    from depsue.data.tables import is_numeric, names_in, scanned, tried, unnamed
-
-    frame = scanned(path)
-    head = tried(lambda: frame.head(0).collect(), path)
-    taken = {*rewards, *roles}
-    free = [name for name in names_in(frame, path) if name not in taken and not unnamed(name)]
-    return tuple(name for name in free if is_numeric(head[name]))
-
-
-def _with_columns(
-    rows: LoggedData, path: Path, promises: tuple[Promise, ...]
-) -> tuple[LoggedData, tuple[Promise, ...]]:
-    """The logs with the columns that promises name; numbers in segments as the column has them."""
-    from depsue.data.checks import plain_column
-    from depsue.data.files import MOST_ROWS
-    from depsue.data.tables import collected, names_in, require_columns, scanned
-
-    wanted = [name for one in promises for name in (one.reward, (one.segment or (None,))[0])]
-    names = [*dict.fromkeys(name for name in wanted if name is not None)]
-    if not names:
-        return rows, promises
-    frame = scanned(path)
-    require_columns(names, names_in(frame, path), path, "--promises")
-    table = collected(frame, names, path, MOST_ROWS)
-    columns = {name: plain_column(table[name], name) for name in names}
-    return replace(rows, columns=columns), promises
 
 
 def _answering(policy: Policy, rows: LoggedData) -> Policy:
@@ -262,17 +178,6 @@ def _answering(policy: Policy, rows: LoggedData) -> Policy:
         raise PolicyError(
             "the logging policy must answer about the logs' contexts",
             found=f"contexts of {rows.contexts.shape[1]} features; {short(str(problem))}",
-            cure="name the columns that it was made for, in its order, with --context",
+            cure="name the columns that it was made for, in its order, with --context or --mapping",
         ) from problem
     return policy
-
-
-def _objective(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text.replace("-", " ")
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""Logs and items out of Parquet, CSV and TSV files: only the columns that are needed, bounded.
+"""Items out of a Parquet, CSV, TSV or Arrow file, bounded; logs are read through a mapping.
 
 What a file leaves open is settled by rule and said in `notes`: which columns are features, which
 items are novel. Text columns become one column per value where the values are few.
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.checks import as_column, naming
+from depsue.data.checks import Mask, as_column, naming
 from depsue.data.frames import flag_column
-from depsue.data.logs import LoggedData
 from depsue.data.tables import (
     collected,
     features_of,
@@ -27,7 +26,6 @@ from depsue.data.tables import (
     names_in,
     require_columns,
     scanned,
-    tried,
     unnamed,
 )
 from depsue.errors import DataError, require, short
@@ -35,27 +33,9 @@ from depsue.errors import DataError, require, short
 if TYPE_CHECKING:
     import polars as pl
 
-MOST_ROWS, MOST_ITEMS = 50_000_000, 1_000_000
+MOST_ITEMS = 1_000_000
 MOST_IDENTITIES = 256
 """So many items may stand for themselves where no features describe them."""
-
-
-@dataclass(frozen=True)
-class LogColumns:
-    """The names of the logs' columns.
-
-    Args:
-        action, reward, propensity: one each.
-        context: feature columns; a name that ends in * stands for all that begin so. Empty: all
-            numeric columns that have no other role.
-        unit: the column of units, or None.
-    """
-
-    action: str = "action"
-    reward: str = "reward"
-    propensity: str = "propensity"
-    context: tuple[str, ...] = ()
-    unit: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +46,13 @@ class Items:
         catalogue: the actions.
         described: True if features describe them; else each item stands for itself, or has none.
         notes: what was settled by rule, a sentence each.
+        withdrawn: (A,) which are no longer shown, from a column `withdrawn`.
     """
 
     catalogue: ActionCatalogue
     described: bool
     notes: tuple[str, ...]
+    withdrawn: Mask
 
 
 def read_items(
@@ -86,7 +68,7 @@ def read_items(
         path: the file.
         id: the column of ids; None takes "id", else "action", else "item_id".
         novel: the ids of the novel items, as text; None takes the column `novel`, else the items
-            that are not among `logged`.
+            that are not among `logged`; () takes none, whatever the file says.
         logged: (n,) the ids of the logged actions.
     """
     frame = scanned(path)
@@ -95,8 +77,15 @@ def read_items(
     table = collected(frame, names, path, MOST_ITEMS)
     ids = table[key]
     notes: list[str] = []
-    mask = _novel(table, ids, novel, logged, notes, path)
-    others = [name for name in names if name not in (key, "novel") and not unnamed(name)]
+    if novel is not None and not len(novel):
+        mask: Any = np.zeros(len(table), dtype=bool)
+    else:
+        mask = _novel(table, ids, novel, logged, notes, path)
+    gone = np.zeros(len(table), dtype=bool)
+    if "withdrawn" in names:
+        gone = flag_column(table["withdrawn"], "withdrawn")
+    flags = (key, "novel", "withdrawn")
+    others = [name for name in names if name not in flags and not unnamed(name)]
     kept = [name for name in others if is_numeric(table[name])]
     few = [name for name in others if is_text(table[name]) and has_few_values(table[name])]
     left = [name for name in others if name not in (*kept, *few)]
@@ -109,7 +98,8 @@ def read_items(
     if not described:
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
-        return Items(ActionCatalogue(as_column(ids, "id"), mask, features), described, tuple(notes))
+        catalogue = ActionCatalogue(as_column(ids, "id"), mask, features)
+    return Items(catalogue, described, tuple(notes), gone)
 
 
 def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
@@ -122,90 +112,11 @@ def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
     return table[key], flag_column(table["novel"], "novel") if "novel" in names else None
 
 
-def read_actions(path: str | Path, action: str = "action") -> Any:
-    """(n,) the logged actions alone, to see which items were shown."""
-    frame = scanned(path)
-    require_columns([action], names_in(frame, path), path, "--action")
-    return collected(frame, [action], path, MOST_ROWS)[action]
-
-
-def read_logs(
-    path: str | Path,
-    catalogue: ActionCatalogue,
-    columns: LogColumns | None = None,
-    *,
-    r_max: float = 1.0,
-) -> tuple[LoggedData, tuple[str, ...]]:
-    """The logs, one row per decision; and notes on what was settled by rule.
-
-    Args:
-        path: the file.
-        catalogue: the actions.
-        columns: the names of the columns.
-        r_max: the largest possible reward, declared.
-    """
-    columns = columns or LogColumns()
-    frame = scanned(path)
-    names = names_in(frame, path)
-    roles = [columns.action, columns.reward, columns.propensity]
-    require_columns(roles, names, path, "--action, --reward, --propensity")
-    if columns.unit is not None:
-        require_columns([columns.unit], names, path, "--unit")
-        roles.append(columns.unit)
-    notes: list[str] = []
-    wanted = _context_columns(columns, frame, names, roles, notes, path)
-    table = collected(frame, [*dict.fromkeys([*roles, *wanted])], path, MOST_ROWS)
-    if not wanted:
-        notes.append("no context columns: all decisions count as alike")
-        contexts: Any = np.zeros((len(table), 1), dtype=np.float32)
-    else:
-        contexts = features_of(table, wanted)
-    sources = {"action": columns.action, "reward": columns.reward, "unit": columns.unit or "unit"}
-    with naming(sources | {"propensity": columns.propensity}):
-        logs = LoggedData.from_arrays(
-            contexts=contexts,
-            actions=table[columns.action],
-            rewards=table[columns.reward],
-            propensities=table[columns.propensity],
-            catalogue=catalogue,
-            r_max=r_max,
-            units=None if columns.unit is None else table[columns.unit],
-        )
-    return logs, tuple(notes)
-
-
 def _key(names: list[str], id: str | None, path: str | Path) -> str:
     """The column of the items' ids."""
     key = id or next((one for one in ("id", "action", "item_id") if one in names), "id")
     require_columns([key], names, path, "--id")
     return key
-
-
-def _context_columns(
-    columns: LogColumns,
-    frame: pl.LazyFrame,
-    names: list[str],
-    roles: list[str],
-    notes: list[str],
-    path: str | Path,
-) -> list[str]:
-    """The feature columns: those that are named, else the numeric ones."""
-    if columns.context:
-        found: list[str] = []
-        for pattern in columns.context:
-            some = [n for n in names if n.startswith(pattern[:-1])] if pattern[-1:] == "*" else []
-            require_columns([] if some else [pattern], names, path, "--context")
-            found += some or [pattern]
-        return [name for name in dict.fromkeys(found) if name not in roles]
-    head = tried(lambda: frame.head(0).collect(), path)
-    free = [name for name in names if name not in roles]
-    found = [name for name in free if is_numeric(head[name]) and not unnamed(name)]
-    left = [name for name in free if name not in found]
-    if left:
-        notes.append(
-            f"log columns that are not read: {listed_names(left)} (--context can name them)"
-        )
-    return found
 
 
 def _novel(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import Array, FloatArray, IntArray
 from depsue.data.keys import mix64
 from depsue.errors import DataError, require, short
 
@@ -38,9 +38,7 @@ def fold_of(logs: LoggedData, fractions: Sequence[float], *, salt: str) -> IntAr
     else:
         kind, keys = "row", np.arange(len(logs), dtype=np.uint64)
         index = np.arange(len(logs))
-    seed = np.frombuffer(hashlib.sha256(salt.encode()).digest()[:8], dtype="<u8")
-    uniform = mix64(mix64(keys) ^ seed).astype(np.float64) / 2.0**64
-    which = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right")
+    which = fold_of_keys(keys, shares, salt)
     sizes = np.bincount(which, minlength=len(shares))
     if not sizes.all():
         empty = int(sizes.argmin())
@@ -52,6 +50,14 @@ def fold_of(logs: LoggedData, fractions: Sequence[float], *, salt: str) -> IntAr
         )
     folds: IntArray = which[index]
     return folds
+
+
+def fold_of_keys(keys: Array, shares: FloatArray, salt: str) -> IntArray:
+    """(m,) the fold of each 64-bit key."""
+    seed = np.frombuffer(hashlib.sha256(salt.encode()).digest()[:8], dtype="<u8")
+    uniform = mix64(mix64(keys) ^ seed).astype(np.float64) / 2.0**64
+    found: IntArray = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right")
+    return found
 
 
 def checked_fractions(fractions: Any) -> FloatArray:

@@ -66,8 +66,10 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     return frame
 
 
-def read_mapped(source: Source, mapping: LogMapping, catalogue: ActionCatalogue) -> LoggedData:
-    """The logs in memory, checked row by row."""
+def read_mapped(
+    source: Source, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+) -> LoggedData:
+    """The logs in memory, checked row by row; with `round`, all rows are of that round."""
     import polars as pl
 
     require_one_position(source, mapping)
@@ -80,12 +82,17 @@ def read_mapped(source: Source, mapping: LogMapping, catalogue: ActionCatalogue)
         found=f"{rows:,} rows of {width} columns in {source.name}",
         cure="take a sample of the units, fewer context columns, or check the position",
     )
-    return logs_of(source.collect(frame), mapping, catalogue)
+    table = source.collect(frame)
+    if round is not None:
+        table = table.with_columns(round=pl.lit(float(round)))
+    return logs_of(table, mapping, catalogue)
 
 
-def read_from(path: str | Path, mapping: LogMapping, catalogue: ActionCatalogue) -> LoggedData:
+def read_from(
+    path: str | Path, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+) -> LoggedData:
     """The logs of a file, a folder or a pattern, through a mapping."""
-    return read_mapped(open_source(path), mapping, catalogue)
+    return read_mapped(open_source(path), mapping, catalogue, round)
 
 
 def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue) -> LoggedData:
@@ -94,7 +101,8 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue
         "propensity" in table.columns,
         "logs need propensities",
         found="none in the mapping",
-        cure="name their column, or have them estimated: depsue check --estimate-propensities",
+        cure="name their column, or have them estimated: depsue check --estimate-propensities "
+        "--write-mapping m.toml, then --mapping m.toml",
     )
     names = {role: getattr(mapping, role) or role for role in (*NUMBERS, *IDS, "time", "round")}
     optional = {
@@ -142,7 +150,8 @@ def require_one_position(source: Source, mapping: LogMapping) -> None:
             "slates are not supported yet: rows must be of one position",
             column=mapping.position,
             found=f"positions {', '.join(map(str, found[:8]))}{', ...' * (len(found) > 8)}",
-            cure=f"choose one: position = {found[0]!r} in the mapping, or --position {found[0]}",
+            cure=f"choose one: position = {found[0]!r} in the mapping, which depsue check writes "
+            f"with --position {found[0]} --write-mapping m.toml",
         )
 
 

@@ -47,7 +47,7 @@ SECTIONS = ("columns", "contexts", "reward", "other_rewards", "propensities")
 def to_toml(mapping: LogMapping) -> str:
     """The file that `read_mapping` reads."""
     lines = [
-        "# Which column of the logs is what; depsue check reads it with --mapping.",
+        "# Which column of the logs is what; depsue commands read it with --mapping.",
         f"r_max = {float(mapping.r_max)!r}  # the largest possible reward: declare it",
     ]
     if mapping.keep_position is not None:

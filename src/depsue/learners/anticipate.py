@@ -31,7 +31,11 @@ MOST_CONTEXTS, FEWEST_CONTEXTS, MOST_PAIRS = 2000, 1000, 2_000_000
 CAPS = (50.0, 400.0, 5e3, 1e6)
 STRENGTHS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """Tilts that are compared: strengths in standard deviations of q-hat, and where they level off."""
+FURTHER = (1.0, 2.0, 4.0)
+"""Strengths of tilts of what the last round already tilted."""
 NOVEL_STRENGTHS = (1.0, 2.0, 4.0, 8.0)
+SEEN = 1e-30
+"""Actions that base shows more seldom count as never shown: their inverse is out of range."""
 FIRST_NOVEL_STRENGTH = 2.0
 """Of the choice among novel actions; the first where nothing is known of them yet."""
 
@@ -127,8 +131,8 @@ class Anticipation:
         self._base, self._at = base, contexts
         self.pi0 = single(whole(logging_policy, contexts))
         self.base = self.pi0 if base is logging_policy else single(whole(base, contexts))
-        with np.errstate(divide="ignore"):
-            self._inverse = single(np.where(self.base > 0, 1 / self.base, 0.0))
+        shows = self.base > SEEN
+        self._inverse = np.divide(1, self.base, out=np.zeros_like(self.base), where=shows)
         self.pi0_sums = self.sums(self.pi0)
         self.logging_value = self.average(self.pi0, self.q)
         self.model, self.logging_policy = model, logging_policy
@@ -181,10 +185,21 @@ class Anticipation:
         return off * max(1 - 4 * noise / off**2, 0.0) if off else 0.0
 
     def old_parts(self, keep: float) -> list[tuple[Policy, Sums]]:
-        """pi0, its tilts, and the old part of the policy that logged the rows."""
+        """pi0 and its tilts; the old part of the policy that logged the rows, and tilts of it."""
         found: list[tuple[Policy, Sums]] = [(self.logging_policy, self.pi0_sums)]
         if isinstance(self._base, Mixture):
-            found.append((self._base.parts[0], self.sums(whole(self._base.parts[0], self._at))))
+            last = self._base.parts[0]
+            before = single(whole(last, self._at))
+            found.append((last, self.sums(before)))
+            for strength in FURTHER:
+                given = {"strength": strength, "cap": CAPS[-1], "scale": self.spread}
+                further = Tilted(last, self.model, **given)
+                pi = single(further.tilt(before, self.q_hat))
+                if keep == 0:
+                    found.append((further, self.sums(pi)))
+                    continue
+                mixed = Mixture([self.logging_policy, further], [keep, 1 - keep])
+                found.append((mixed, self.sums(keep * self.pi0 + (1 - keep) * pi)))
         for cap in CAPS:
             for strength in STRENGTHS:
                 part = Tilted(

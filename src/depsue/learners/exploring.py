@@ -9,7 +9,8 @@ their own rewards count.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from depsue.certificates import Certificate, CountsReads, Folds, certify
 from depsue.errors import require_settings
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.goal import worth
-from depsue.learners.prepare import Before, Prepared, prepare
+from depsue.learners.prepare import Before, Expected, Prepared, prepare
 from depsue.policies import BasePolicy, Mixture
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
@@ -29,24 +30,35 @@ class Explored:
 
     Args:
         policy: what may be served: certified, or certain, or pi0.
-        novelty: nu of that policy.
+        choice: which of them, and why.
         certificate: the verdict; of the first level if none passed.
-        why: in a sentence, why this policy.
-        anticipated: value / V(pi0) and novelty that the select fold promised.
         prepared: what was fixed before the verdict: pi_old and pi_new, the rules, q-hat.
     """
 
     policy: BasePolicy | Policy
-    novelty: float
+    choice: Choice
     certificate: Certificate
-    why: str
-    anticipated: Mapping[str, float]
     prepared: Prepared
 
     @property
     def certified(self) -> bool:
         """Whether the policy is one that passed, not a fallback."""
-        return self.why.startswith("certified")
+        return self.choice.what == "certified"
+
+    @property
+    def novelty(self) -> float:
+        """nu of the policy."""
+        return self.choice.novelty
+
+    @property
+    def why(self) -> str:
+        """In a sentence, why this policy."""
+        return self.choice.why
+
+    @property
+    def anticipated(self) -> Mapping[str, float]:
+        """value / V(pi0) and novelty that the select fold promised."""
+        return {"value": self.choice.value, "novelty": self.choice.novelty}
 
     @property
     def model(self) -> RewardModel:
@@ -104,33 +116,81 @@ def settle(
         prepared.levels, before.folds, prepared.rules, reads, logging_policy=pairing
     )
     watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
-    return _answer(certificate, prepared, settings, pi0)
+    choice = choices(
+        certificate, prepared.expected, settings, aim=float(prepared.levels.shares[-1, 1])
+    )[0]
+    policy = _policy_of(choice, certificate, prepared, pi0)
+    return Explored(policy, choice, certificate, prepared)
 
 
-def _answer(
-    certificate: Certificate, prepared: Prepared, settings: ExploreSettings, pi0: Policy
-) -> Explored:
-    """The best, by the objective, of what passed, what is certain, and pi0; the first if equal."""
-    levels, certain = prepared.levels, settings.certain
-    options: list[tuple[float, float, Policy, str]] = []  # value / V(pi0), novelty, policy, why
+@dataclass(frozen=True)
+class Choice:
+    """What may be served, as far as the verdict and the anticipated values say.
+
+    Args:
+        what: the certified mixture, the certain level beside pi0, or pi0 itself.
+        novelty: its nu.
+        value: value / V(pi0) that is anticipated.
+        why: in a sentence.
+    """
+
+    what: Literal["certified", "certain", "pi0"]
+    novelty: float
+    value: float
+    why: str
+
+
+def choices(
+    certificate: Certificate, expected: Expected, settings: ExploreSettings, *, aim: float
+) -> tuple[Choice, ...]:
+    """What passed, what is certain, and pi0: the best by the objective first.
+
+    Args:
+        certificate: the verdict.
+        expected: values that are anticipated.
+        settings: how.
+        aim: the novelty at the end of the list.
+    """
+    certain = settings.certain
+    options: list[Choice] = []
     if certificate.passed:
         nu = certificate.shares[1]
-        level = int(np.flatnonzero(np.isclose(levels.shares[:, 1], nu))[0])
-        aimed = certificate.tested == certificate.listed
-        how = "aimed at" if aimed else f"the boldest of {certificate.tested} levels tested"
+        tested = f"the boldest of {certificate.tested} levels tested"
+        how = "aimed at" if np.isclose(nu, aim) else tested
         why = f"certified: novelty {nu:.3f}, {how}"
-        options.append((prepared.value(nu), nu, levels.policy(level), why))
+        options.append(Choice("certified", nu, expected.value(nu), why))
     if certain > 0:
-        mixture = Mixture([pi0, prepared.new], [1 - certain, certain])
-        reason = "more than was certified" if certificate.passed else "nothing else passed"
-        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain, and {reason}"
-        options.append((prepared.value(certain, naive=True), certain, mixture, why))
-    why = "pi0: nothing passed that the objective puts above it"
-    options.append((prepared.value(0.0, naive=True), 0.0, pi0, why))
+        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
+        if not certificate.passed:
+            why += ", and nothing else passed"
+        elif certain > certificate.shares[1]:
+            why += ", and more than was certified"
+        options.append(Choice("certain", certain, expected.value(certain, naive=True), why))
+    why = "pi0, which needs no certificate"
+    options.append(Choice("pi0", 0.0, expected.value(0.0, naive=True), why))
 
-    def score(option: tuple[float, float, Policy, str]) -> float:
-        value, nu, _, _ = option
-        return float(worth(settings.objective, np.array(value), np.array(nu)))
+    def score(one: Choice) -> float:
+        return float(worth(settings.objective, np.array(one.value), np.array(one.novelty)))
 
-    value, nu, policy, why = max(options, key=score)
-    return Explored(policy, nu, certificate, why, {"value": value, "novelty": nu}, prepared)
+    best = sorted(options, key=score, reverse=True)
+    if best[0].what == "pi0":
+        why = "pi0: nothing passed that the objective puts above it"
+        best[0] = replace(best[0], why=why)
+    return tuple(best)
+
+
+def certified_policy(certificate: Certificate, prepared: Prepared) -> BasePolicy:
+    """The policy that a certificate is about."""
+    shares = prepared.levels.shares
+    same = np.isclose(shares[:, 1], certificate.shares[1])
+    return prepared.levels.policy(int(np.flatnonzero(same)[0]))
+
+
+def _policy_of(
+    choice: Choice, certificate: Certificate, prepared: Prepared, pi0: Policy
+) -> BasePolicy | Policy:
+    """The policy that a choice means."""
+    if choice.what == "certified":
+        return certified_policy(certificate, prepared)
+    nu = choice.novelty
+    return pi0 if choice.what == "pi0" else Mixture([pi0, prepared.new], [1 - nu, nu])

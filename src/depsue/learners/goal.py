@@ -9,10 +9,10 @@ from depsue.errors import is_real, require, short
 
 MOST_NOVELTY, MOST_VALUE, BALANCED = "most novelty", "most value", "balanced"
 NAMED = (MOST_NOVELTY, MOST_VALUE, BALANCED)
-BALANCE = 0.29
-"""Weight of sqrt(novelty) beside 1 - V(pi0) / value. The first novelty counts most, and so does the
-first gain in value: who earns as much as pi0 gives up at most 6% of it for 5% of novelty; who earns
-half as much again, 9%."""
+DOUBLING, FIRST = 0.04, 0.01
+"""Weight of log(1 + novelty / FIRST) beside (1 - (V(pi0) / value)^3) / 3. Who earns as much as pi0
+gives up some 3% of it for twice the novelty, who earns a quarter more some 6%: the first novelty
+and the first gain in value count most."""
 
 
 def require_objective(objective: object) -> None:
@@ -31,7 +31,8 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
     if objective == MOST_NOVELTY:
         return np.asarray(novelty)
     if objective == BALANCED:
-        return np.asarray(1 - 1 / np.maximum(value, 1e-9) + BALANCE * np.sqrt(novelty))
+        gain = (1 - np.maximum(value, 1e-3) ** -3.0) / 3
+        return np.asarray(gain + DOUBLING * np.log1p(novelty / FIRST))
     weight = 0.0 if isinstance(objective, str) else float(objective)
     return np.asarray(value + weight * novelty)
 
@@ -39,7 +40,9 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
 def in_words(objective: str | float) -> str:
     """What is sought."""
     if objective == BALANCED:
-        return f"the most of 1 - V(pi0) / value + {BALANCE:g} x sqrt(novelty)"
+        return (
+            f"the most of (1 - (V(pi0) / value)^3) / 3 + {DOUBLING:g} log(1 + novelty / {FIRST:g})"
+        )
     if isinstance(objective, str):
         return f"the {objective}"
     return f"the most of value + {objective:g} x novelty"

@@ -70,6 +70,19 @@ class Before:
     trust: float | None = None
 
 
+@dataclass(frozen=True)
+class Expected:
+    """value / V(pi0) that is anticipated of pi_old, of pi_new and of pi0 itself."""
+
+    old: float
+    new: float
+    logging: float
+
+    def value(self, novelty: float, *, naive: bool = False) -> float:
+        """Of a mixture; `naive` has pi0 for pi_old."""
+        return (1 - novelty) * (self.logging if naive else self.old) + novelty * self.new
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What is to be certified, all of it fixed.
@@ -78,8 +91,7 @@ class Prepared:
         levels: mixtures of pi_old and pi_new, safest first.
         new: pi_new.
         rules: the rules of the certificate.
-        old_value, new_value, logging_value: value / V(pi0) that is anticipated of pi_old, pi_new
-            and pi0 itself.
+        expected: of pi_old, pi_new and pi0.
         trust: share of what q-hat promises of unseen actions that came true in the rehearsal.
         model: q-hat.
     """
@@ -87,16 +99,9 @@ class Prepared:
     levels: Levels
     new: Policy
     rules: Rules
-    old_value: float
-    new_value: float
-    logging_value: float
+    expected: Expected
     trust: float
     model: RewardModel
-
-    def value(self, novelty: float, *, naive: bool = False) -> float:
-        """value / V(pi0) that is anticipated of a mixture; `naive` has pi0 for pi_old."""
-        old = self.logging_value if naive else self.old_value
-        return (1 - novelty) * old + novelty * self.new_value
 
 
 def prepare(
@@ -168,9 +173,11 @@ def prepare(
         levels,
         parts[1],
         rules,
-        old_value=candidate.old_sums.value / unit,
-        new_value=candidate.new_sums.value / unit,
-        logging_value=known.pi0_sums.value / unit,
+        Expected(
+            candidate.old_sums.value / unit,
+            candidate.new_sums.value / unit,
+            known.pi0_sums.value / unit,
+        ),
         trust=trust,
         model=model,
     )

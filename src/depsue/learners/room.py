@@ -18,7 +18,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from depsue.bounds.normal import BERRY_ESSEEN, SIDE_EVENTS, SIDE_SHARE
+from depsue.bounds.normal import BERRY_ESSEEN
+from depsue.bounds.spread import SIDE_EVENTS, SIDE_SHARE
 from depsue.certificates.promise import Promise, checked_promises
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import is_real, require, require_level, require_positive, short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -228,9 +229,15 @@ def _require_observable(book: Book, campaign: str, round: int, data_hash: str) -
 
 def _require_certified(book: Book, campaign: str, round: int, policy_hash: str) -> None:
     rows = book.all(tables.reads, campaign=campaign, round=round)
+    passed = any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows)
+    fixed = [
+        json.loads(row.fixed) for row in book.all(tables.policies, campaign=campaign, round=round)
+    ]
+    certain = any(policy_hash in one.get("certain", ()) for one in fixed)
     require(
-        any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows),
-        "what is deployed has a certificate of this round that passed",
-        found=f"none for policy {policy_hash[:12]} in round {round} of campaign {campaign!r}",
+        passed or certain,
+        "what is deployed has a certificate of this round that passed, or needs none: a candidate "
+        "of this round names it as certain",
+        found=f"neither for policy {policy_hash[:12]} in round {round} of campaign {campaign!r}",
         cure="certify it first; what served before may go on, as a rollback",
     )

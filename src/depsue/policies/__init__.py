@@ -5,8 +5,11 @@
 
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load, save
-from depsue.policies.scores import OwnPolicy, ScoreTable
+from depsue.policies.given import Given, given_policy
+from depsue.policies.onnx import OnnxScores
+from depsue.policies.scores import Outside, OwnPolicy, ScoreTable
 from depsue.policies.simple import (
+    ByItem,
     EpsilonGreedy,
     Mixture,
     SoftmaxOfScores,
@@ -16,12 +19,17 @@ from depsue.policies.simple import (
 
 __all__ = [
     "BasePolicy",
+    "ByItem",
     "EpsilonGreedy",
+    "Given",
     "Mixture",
+    "OnnxScores",
+    "Outside",
     "OwnPolicy",
     "ScoreTable",
     "SoftmaxOfScores",
     "Uniform",
+    "given_policy",
     "load",
     "naive_safe_exploration",
     "save",

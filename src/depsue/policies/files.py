@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from depsue import artifacts
 from depsue.data.catalogue import ActionCatalogue
 from depsue.errors import DepsueError, FileError, PolicyError, require, short
+from depsue.policies.adapted import Adapted
 from depsue.policies.base import BasePolicy
-from depsue.policies.scores import OwnPolicy
-from depsue.policies.simple import EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
+from depsue.policies.scores import HANDED_IN, OwnPolicy, Scores
+from depsue.policies.simple import ByItem, EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
 from depsue.policies.tilted import ByModel, Tilted
 
 FAMILY = "policy"
@@ -44,11 +46,17 @@ def save(
     )
 
 
-def load(folder: str | Path, *, catalogue: ActionCatalogue | None = None) -> BasePolicy:
+def load(
+    folder: str | Path,
+    *,
+    catalogue: ActionCatalogue | None = None,
+    outside: Mapping[str, Scores] | None = None,
+) -> BasePolicy:
     """The policy in `folder`; a damaged one, or one of another version, is refused.
 
     With a catalogue, a policy that was saved for another one is refused, too: its actions are
-    positions in the catalogue and would come out as other items.
+    positions in the catalogue and would come out as other items. `outside` hands in the callables
+    that were saved by name (`depsue.policies.scores.Outside`).
     """
     kind, settings, arrays = artifacts.read(folder, family=FAMILY)
     saved_for = settings.get("catalogue")
@@ -59,7 +67,11 @@ def load(folder: str | Path, *, catalogue: ActionCatalogue | None = None) -> Bas
         cure="load it with the catalogue that it was saved with: save(policy, folder, catalogue=)",
         error=FileError,
     )
-    return rebuild(kind, settings.get("policy"), arrays)
+    token = HANDED_IN.set({} if outside is None else outside)
+    try:
+        return rebuild(kind, settings.get("policy"), arrays)
+    finally:
+        HANDED_IN.reset(token)
 
 
 def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
@@ -67,6 +79,8 @@ def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
     from depsue.policies.network import NetworkPolicy
 
     known = (
+        Adapted,
+        ByItem,
         ByModel,
         EpsilonGreedy,
         Mixture,
@@ -86,6 +100,8 @@ def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
     try:
         policy: BasePolicy = kinds[kind].from_state(settings, arrays)
     except (KeyError, TypeError, ValueError, DepsueError) as problem:
+        if isinstance(problem.__cause__, ImportError):  # an extra is missing: its error says which
+            raise
         raise FileError(
             f"the settings and arrays of a saved {kind} policy must fit together",
             found=f"{type(problem).__name__}: {problem}",

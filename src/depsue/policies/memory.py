@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import row_keys
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
 from depsue.protocols import Policy, RewardModel
@@ -20,18 +20,22 @@ MOST_REMEMBERED = 1 << 28
 """Answers that are kept in memory at most: 1 GiB."""
 
 
+Ask = Callable[[FloatArray], FloatArray]
+"""(m, d) contexts to (m, A) answers."""
+AskPairs = Callable[[FloatArray, IntArray, IntArray], FloatArray]
+"""Contexts, actions, and the context of each pair, to (n,) answers."""
+
+
 class Memory:
-    """(u, A) answers at u distinct contexts; none if they are too many.
+    """(u, A) answers at u distinct contexts, none if they are too many; others are asked for.
 
     Args:
         contexts: (u, d) distinct contexts to remember.
         n_actions: A.
-        ask: (m, d) contexts to (m, A) answers.
+        ask: what answers.
     """
 
-    def __init__(
-        self, contexts: FloatArray, n_actions: int, ask: Callable[[FloatArray], FloatArray]
-    ) -> None:
+    def __init__(self, contexts: FloatArray, n_actions: int, ask: Ask) -> None:
         self._keys: Any = None
         if not len(contexts) or len(contexts) * n_actions > MOST_REMEMBERED:
             return
@@ -45,28 +49,43 @@ class Memory:
             piece = slice(start, start + at_once)
             self._answers[piece] = ask(contexts[piece])
 
-    def rows(self, contexts: FloatArray) -> IntArray | None:
-        """(m,) where the contexts are remembered; None if one of them is not."""
+    def _find(self, contexts: FloatArray) -> tuple[IntArray, Mask]:
+        """(m,) where the contexts are remembered, and which of them are."""
         if self._keys is None:
-            return None
+            return np.zeros(len(contexts), dtype=np.intp), np.zeros(len(contexts), dtype=bool)
         wanted = _plain(contexts)
         place = np.minimum(np.searchsorted(self._keys, row_keys(wanted)), len(self._keys) - 1)
         rows = self._order[place]
-        return rows if bool((self._contexts[rows] == wanted).all()) else None
+        return rows, (self._contexts[rows] == wanted).all(axis=1)
 
-    def answers(self, contexts: FloatArray) -> FloatArray | None:
-        """(m, A) what was answered at these contexts; None if one of them is not remembered."""
-        rows = self.rows(contexts)
-        return None if rows is None else self._answers[rows]
+    def answers(self, contexts: FloatArray, ask: Ask) -> FloatArray:
+        """(m, A) the answers at these contexts."""
+        rows, known = self._find(contexts)
+        if not known.any():
+            return single(ask(contexts))
+        if known.all():
+            return np.asarray(self._answers[rows])
+        out = np.empty((len(contexts), self._answers.shape[1]), dtype=np.float32)
+        out[known] = self._answers[rows[known]]
+        out[~known] = ask(contexts[~known])
+        return out
 
     def pairs(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None
-    ) -> FloatArray | None:
-        """(n,) what was answered for pairs, given as in `Policy.log_prob`; None as above."""
-        known = self.rows(contexts)
-        if known is None:
-            return None
-        return np.asarray(self._answers[known if rows is None else known[rows], actions])
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None, ask: AskPairs
+    ) -> FloatArray:
+        """(n,) the answers for pairs, given as in `Policy.log_prob`."""
+        which = np.arange(len(actions)) if rows is None else rows
+        place, known = self._find(contexts)
+        if not known.any():
+            return single(ask(contexts, actions, which))
+        seen = known[which]
+        if seen.all():
+            return np.asarray(self._answers[place[which], actions])
+        out = np.empty(len(actions), dtype=np.float32)
+        out[seen] = self._answers[place[which[seen]], actions[seen]]
+        number = np.cumsum(~known) - 1  # of the contexts that are asked about
+        out[~seen] = ask(contexts[~known], actions[~seen], number[which[~seen]])
+        return out
 
 
 class Remembering:
@@ -86,9 +105,9 @@ class Remembering:
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
-        known = self._memory.answers(contexts)
-        if known is not None:
-            return known
+        return self._memory.answers(contexts, self._ask)
+
+    def _ask(self, contexts: FloatArray) -> FloatArray:
         last = self._last  # the parts of a mixture ask one after the other
         if last is None or not np.array_equal(last[0], contexts):
             last = (np.array(contexts), single(self.model.predict(contexts)))
@@ -100,10 +119,7 @@ class Remembering:
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
         """(n,) predictions for pairs, given as in `Policy.log_prob`."""
-        known = self._memory.pairs(contexts, actions, rows)
-        if known is None:
-            return single(self.model.predict_pairs(contexts, actions, rows))
-        return known
+        return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
 
 
 class Remembered(BasePolicy):
@@ -118,7 +134,10 @@ class Remembered(BasePolicy):
 
     def __init__(self, policy: Policy, contexts: FloatArray) -> None:
         self.policy = policy
-        self._memory = Memory(contexts, policy.n_actions, lambda some: whole(policy, some))
+        self._memory = Memory(contexts, policy.n_actions, self._ask)
+
+    def _ask(self, contexts: FloatArray) -> FloatArray:
+        return whole(self.policy, contexts)
 
     @property
     def kind(self) -> str:  # type: ignore[override]
@@ -130,17 +149,18 @@ class Remembered(BasePolicy):
         return self.policy.n_actions
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        known = self._memory.answers(contexts)
-        return single(whole(self.policy, contexts)) if known is None else known
+        return self._memory.answers(contexts, self._ask)
 
     def log_prob(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        known = self._memory.pairs(contexts, actions, rows)
-        if known is None:
-            return super().log_prob(contexts, actions, rows)
+        rows, _ = self._rows(contexts, rows, len(actions))
+        known = self._memory.pairs(contexts, actions, rows, self._ask_pairs)
         with np.errstate(divide="ignore"):
             return np.log(np.asarray(known, dtype=np.float64))
+
+    def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
+        return np.exp(self.policy.log_prob(contexts, actions, rows))
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         return self.policy.state() if isinstance(self.policy, BasePolicy) else super().state()

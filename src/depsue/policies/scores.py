@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.keys import row_keys
-from depsue.errors import PolicyError, require
+from depsue.errors import PolicyError, require, short
 from depsue.policies.base import BasePolicy
+from depsue.policies.onnx import OnnxScores
 
+State: TypeAlias = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 Scores: TypeAlias = Callable[[FloatArray], Any]
 """(m, d) contexts -> (m, A) scores, the higher the better."""
 
@@ -68,16 +71,64 @@ class ScoreTable:
         )
         return np.asarray(self.scores[rows])
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """What is saved."""
-        return {"contexts": self.contexts, "scores": self.scores}
+    def saved_state(self) -> State:
+        """Settings (JSON) and arrays from which `rebuilt_scores` rebuilds it."""
+        return {}, {"contexts": self.contexts, "scores": self.scores}
+
+
+class Outside:
+    """A team's own callable that is saved by its name alone.
+
+    The file of a policy that uses it holds the name; whoever loads it hands the callable in again:
+    `load(folder, outside={name: call})`. Hashes see the name, so another version needs another.
+
+    Args:
+        name: of the model and its version.
+        call: (m, d) contexts -> (m, A) numbers; None where it is not at hand.
+    """
+
+    def __init__(self, name: str, call: Scores | None = None) -> None:
+        require(
+            isinstance(name, str) and bool(name.strip()) and len(name) <= 200,
+            "a model outside the file has a name of 1 to 200 characters",
+            found=short(name),
+            cure="name it with its version, such as ranker-2027-01",
+            error=PolicyError,
+        )
+        self.name, self.call = name, call
+
+    def __call__(self, contexts: FloatArray) -> Any:
+        """What the callable says."""
+        if self.call is None:
+            raise PolicyError(
+                "a policy that calls a model outside its file needs the model",
+                found=f"{self.name!r} is not at hand",
+                cure=f"load it with outside={{{self.name!r}: your_callable}}, in Python",
+            )
+        return self.call(contexts)
+
+    def saved_state(self) -> State:
+        """The name; no arrays."""
+        return {"outside": self.name}, {}
+
+
+def outside_of(policy: object) -> dict[str, Scores]:
+    """The callables that a policy is saved with by name, as `load` takes them."""
+    found = getattr(policy, "_call", getattr(policy, "_scores", None))
+    if isinstance(found, Outside) and found.call is not None:
+        return {found.name: found.call}
+    return {}
+
+
+HANDED_IN: ContextVar[Mapping[str, Scores]] = ContextVar("models outside the file", default={})  # noqa: B039
 
 
 class OwnPolicy(BasePolicy):
-    """A team's own policy: a callable, or a table, that returns probabilities.
+    """A team's own policy: a callable, a table, or an ONNX model, that returns probabilities.
 
     Args:
-        probabilities: (m, d) -> (m, A) distributions, or a `ScoreTable` that holds them.
+        probabilities: (m, d) -> (m, A) distributions; a `ScoreTable` or an `OnnxScores` is saved
+            with the policy.
         n_actions: A.
     """
 
@@ -106,14 +157,37 @@ class OwnPolicy(BasePolicy):
         )
         return np.asarray(out / total[:, None])
 
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        if not isinstance(self._call, ScoreTable):
-            return super().state()
-        return {"n_actions": self._n_actions}, self._call.arrays()
+    def state(self) -> State:
+        settings, arrays = saved_scores(self._call, self)
+        return {"n_actions": self._n_actions, **settings}, arrays
 
     @classmethod
     def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> OwnPolicy:
-        return cls(ScoreTable(arrays["contexts"], arrays["scores"]), settings["n_actions"])
+        return cls(rebuilt_scores(settings, arrays), settings["n_actions"])
+
+
+def saved_scores(scores: Scores, policy: BasePolicy) -> State:
+    """Settings (JSON) and arrays of a table or of an ONNX model; another callable is refused."""
+    if isinstance(scores, ScoreTable | OnnxScores | Outside):
+        return scores.saved_state()
+    raise PolicyError(
+        f"a {type(policy).__name__} over a callable cannot be saved",
+        found=repr(scores),
+        cure="give its scores as a ScoreTable over the contexts it will meet, as OnnxScores, or as "
+        "Outside(name, callable), which is saved by its name",
+    )
+
+
+def rebuilt_scores(
+    settings: dict[str, Any], arrays: dict[str, Any]
+) -> ScoreTable | OnnxScores | Outside:
+    """The table, the ONNX model, or the name of the callable, that was saved."""
+    if "outside" in settings:
+        name = settings["outside"]
+        return Outside(name, HANDED_IN.get().get(name))
+    if "onnx" in arrays:
+        return OnnxScores.from_state(settings, arrays)
+    return ScoreTable(arrays["contexts"], arrays["scores"])
 
 
 def read_scores(

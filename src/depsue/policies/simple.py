@@ -1,4 +1,4 @@
-"""Policies without learning: uniform, softmax of scores, epsilon-greedy, mixtures."""
+"""Policies without learning: uniform, by item, softmax of scores, epsilon-greedy, mixtures."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.checks import FloatArray, Mask
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy
-from depsue.policies.scores import Scores, ScoreTable, read_scores
+from depsue.policies.scores import Scores, State, read_scores, rebuilt_scores, saved_scores
 from depsue.protocols import Policy
-
-State = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 
 
 def checked_support(support: Any) -> Mask:
@@ -58,6 +56,41 @@ class Uniform(BasePolicy):
         return cls(arrays["support"].astype(bool))
 
 
+class ByItem(BasePolicy):
+    """pi(a|x) = p_a: one probability per action, whatever the context.
+
+    Args:
+        shares: (A,) p_a >= 0, which sum to 1.
+    """
+
+    kind = "by-item"
+
+    def __init__(self, shares: Any) -> None:
+        self._shares = np.array(shares, dtype=np.float64)
+        total = float(self._shares.sum())
+        require(
+            self._shares.ndim == 1 and bool((self._shares >= 0).all()) and abs(total - 1) < 1e-9,
+            "a policy by item needs one share >= 0 per action, and shares must sum to 1",
+            found=f"shape {self._shares.shape}, sum {total:.9g}",
+            cure="divide the shares by their sum",
+            error=PolicyError,
+        )
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._shares)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return np.broadcast_to(self._shares, (len(contexts), len(self._shares)))
+
+    def state(self) -> State:
+        return {}, {"shares": self._shares}
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ByItem:
+        return cls(arrays["shares"])
+
+
 class SoftmaxOfScores(BasePolicy):
     """pi(a|x) proportional to exp(beta score(x, a)) on the support.
 
@@ -65,14 +98,14 @@ class SoftmaxOfScores(BasePolicy):
     uniform, a large beta is near-optimal and near-deterministic.
 
     Args:
-        scores: a callable (m, d) -> (m, A), or a `ScoreTable`.
+        scores: a callable (m, d) -> (m, A); a `ScoreTable` or an `OnnxScores` can be saved.
         beta: inverse temperature.
         support: (A,) True where the policy may choose.
     """
 
     kind = "softmax"
 
-    def __init__(self, scores: Scores | ScoreTable, beta: float, support: Any) -> None:
+    def __init__(self, scores: Scores, beta: float, support: Any) -> None:
         require(np.isfinite(beta), "beta must be finite", found=beta)
         self._scores, self._beta = scores, float(beta)
         self._support = checked_support(support)
@@ -88,27 +121,28 @@ class SoftmaxOfScores(BasePolicy):
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def state(self) -> State:
-        table = _table(self._scores, self)
-        return {"beta": self._beta}, {**table.arrays(), "support": self._support.astype(np.uint8)}
+        settings, arrays = saved_scores(self._scores, self)
+        support = self._support.astype(np.uint8)
+        return {"beta": self._beta, **settings}, {**arrays, "support": support}
 
     @classmethod
     def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> SoftmaxOfScores:
-        table = ScoreTable(arrays["contexts"], arrays["scores"])
-        return cls(table, settings["beta"], arrays["support"].astype(bool))
+        scores = rebuilt_scores(settings, arrays)
+        return cls(scores, settings["beta"], arrays["support"].astype(bool))
 
 
 class EpsilonGreedy(BasePolicy):
     """The best supported action with probability 1 - epsilon, else uniform on the support.
 
     Args:
-        scores: a callable (m, d) -> (m, A), or a `ScoreTable`.
+        scores: a callable (m, d) -> (m, A); a `ScoreTable` or an `OnnxScores` can be saved.
         epsilon: share of uniform choices.
         support: (A,) True where the policy may choose.
     """
 
     kind = "epsilon-greedy"
 
-    def __init__(self, scores: Scores | ScoreTable, epsilon: float, support: Any) -> None:
+    def __init__(self, scores: Scores, epsilon: float, support: Any) -> None:
         require(0 <= epsilon <= 1, "epsilon must lie in [0, 1]", found=epsilon)
         self._scores, self._epsilon = scores, float(epsilon)
         self._support = checked_support(support)
@@ -126,14 +160,14 @@ class EpsilonGreedy(BasePolicy):
         return out
 
     def state(self) -> State:
-        table = _table(self._scores, self)
-        arrays = {**table.arrays(), "support": self._support.astype(np.uint8)}
-        return {"epsilon": self._epsilon}, arrays
+        settings, arrays = saved_scores(self._scores, self)
+        support = self._support.astype(np.uint8)
+        return {"epsilon": self._epsilon, **settings}, {**arrays, "support": support}
 
     @classmethod
     def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> EpsilonGreedy:
-        table = ScoreTable(arrays["contexts"], arrays["scores"])
-        return cls(table, settings["epsilon"], arrays["support"].astype(bool))
+        scores = rebuilt_scores(settings, arrays)
+        return cls(scores, settings["epsilon"], arrays["support"].astype(bool))
 
 
 class Mixture(BasePolicy):
@@ -169,6 +203,17 @@ class Mixture(BasePolicy):
             for piece, pi in part.distributions(contexts):
                 out[piece] += share * pi
         return out
+
+    def log_prob(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) log pi(a_i | contexts[rows_i]): a part that remembers need not work it out again."""
+        rows, _ = self._rows(contexts, rows, len(actions))
+        total = np.zeros(len(actions))
+        for share, part in zip(self.weights, self.parts, strict=True):
+            total += share * np.exp(part.log_prob(contexts, actions, rows))
+        with np.errstate(divide="ignore"):
+            return np.log(total)
 
     def state(self) -> State:
         settings: dict[str, Any] = {"weights": self.weights.tolist(), "parts": []}
@@ -217,13 +262,3 @@ def naive_safe_exploration(
         cure="mark the novel actions",
     )
     return Mixture([logging_policy, Uniform(catalogue.novel)], [1 - share, share])
-
-
-def _table(scores: Scores | ScoreTable, policy: BasePolicy) -> ScoreTable:
-    if isinstance(scores, ScoreTable):
-        return scores
-    raise PolicyError(
-        f"a {type(policy).__name__} over a callable cannot be saved",
-        found=repr(scores),
-        cure="give its scores as a ScoreTable over the contexts it will meet",
-    )

@@ -10,7 +10,8 @@ from depsue.data.checks import FloatArray, Mask
 from depsue.errors import FileError, PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy, whole
 from depsue.policies.memory import Remembering
-from depsue.policies.simple import State, checked_support
+from depsue.policies.scores import State, rebuilt_scores
+from depsue.policies.simple import checked_support
 from depsue.protocols import Policy, RewardModel
 
 
@@ -206,8 +207,8 @@ def _rebuilt(
         return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
 
     inner = settings["model"]
-    model = Remembering(rebuilt(inner["kind"], inner["settings"], below("model.")))
+    model = rebuilt(inner["kind"], inner["settings"], below("model."), rebuilt_scores)
     base = settings.get("base")
     if base is None:
-        return model, None
-    return model, rebuild(base["kind"], base["settings"], below("base."))
+        return Remembering(model), None
+    return Remembering(model), rebuild(base["kind"], base["settings"], below("base."))

@@ -8,7 +8,7 @@ either, in rich and in poor logs (docs/rewards.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from depsue.protocols import RewardModel
 RIDGE = 10.0
 """Penalty on each standardised coefficient, in rows: it only steadies what rows do not settle."""
 AT_ONCE = 1 << 17
+Rebuild = Callable[[dict[str, Any], Arrays], Any]
+"""The callable of a team's own model, out of settings and arrays."""
 
 
 class LinearRewardModel:
@@ -136,24 +138,26 @@ class Blend:
         return settings, arrays
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: Arrays) -> Blend:
-        """The model that `state` described."""
+    def from_state(
+        cls, settings: dict[str, Any], arrays: Arrays, own: Rebuild | None = None
+    ) -> Blend:
+        """The model that `state` described; `own` as for `rebuilt`."""
         models = []
         for place, inner in enumerate(settings["models"]):
-            own = {
+            below = {
                 name.removeprefix(f"{place}."): array
                 for name, array in arrays.items()
                 if name.startswith(f"{place}.")
             }
-            models.append(rebuilt(inner["kind"], inner["settings"], own))
+            models.append(rebuilt(inner["kind"], inner["settings"], below, own))
         return cls(models)
 
 
 def state_of(model: RewardModel) -> tuple[str, dict[str, Any], Arrays]:
     """(kind, settings, arrays) of a model that can be saved."""
-    from depsue.rewards.model import MlpRewardModel
+    from depsue.rewards.model import MlpRewardModel, OwnRewardModel
 
-    if isinstance(model, Blend | LinearRewardModel | MlpRewardModel):
+    if isinstance(model, Blend | LinearRewardModel | MlpRewardModel | OwnRewardModel):
         return model.kind, *model.state()
     raise FileError(
         "only reward models of depsue can be saved",
@@ -162,18 +166,27 @@ def state_of(model: RewardModel) -> tuple[str, dict[str, Any], Arrays]:
     )
 
 
-def rebuilt(kind: str, settings: dict[str, Any], arrays: Arrays) -> RewardModel:
-    """A reward model of the given kind from its settings and arrays."""
-    from depsue.rewards.model import MlpRewardModel
+def rebuilt(
+    kind: str, settings: dict[str, Any], arrays: Arrays, own: Rebuild | None = None
+) -> RewardModel:
+    """A reward model of the given kind from its settings and arrays.
 
-    kinds: dict[str, Any] = {m.kind: m for m in (Blend, LinearRewardModel, MlpRewardModel)}
+    Args:
+        kind, settings, arrays: as `state_of` returned them.
+        own: rebuilds the callable of a team's own model (`depsue.policies.scores.rebuilt_scores`).
+    """
+    from depsue.rewards.model import MlpRewardModel, OwnRewardModel
+
+    known = (Blend, LinearRewardModel, MlpRewardModel, OwnRewardModel)
+    kinds: dict[str, Any] = {m.kind: m for m in known}
     if kind not in kinds:
         raise FileError(
             f"a saved reward model must be one of {', '.join(kinds)}",
             found=kind,
             cure="use the version of depsue that wrote it",
         )
-    model: RewardModel = kinds[kind].from_state(settings, arrays)
+    more = (own,) if kind in (Blend.kind, OwnRewardModel.kind) else ()
+    model: RewardModel = kinds[kind].from_state(settings, arrays, *more)
     return model
 
 

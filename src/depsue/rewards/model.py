@@ -168,10 +168,17 @@ class MlpRewardModel:
 
 
 class OwnRewardModel:
-    """A team's own reward model: a callable (m, d) -> (m, A) of predicted rewards."""
+    """A team's own reward model: a callable (m, d) -> (m, A) of predicted rewards.
+
+    Args:
+        call: the callable; a `ScoreTable` or an `OnnxScores` is saved with a policy that uses it.
+        n_actions: A.
+    """
+
+    kind = "own"
 
     def __init__(self, call: Any, n_actions: int) -> None:
-        self._call, self._n_actions = call, n_actions
+        self._call, self._n_actions = call, int(n_actions)
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
@@ -198,6 +205,30 @@ class OwnRewardModel:
                 rows[mine] - start, actions[mine]
             ]
         return out
+
+    def state(self) -> tuple[dict[str, Any], artifacts.Arrays]:
+        """Settings (JSON) and arrays, where the callable has a `saved_state`."""
+        if not hasattr(self._call, "saved_state"):
+            raise FileError(
+                "only reward models of depsue can be saved",
+                found="an OwnRewardModel over a callable",
+                cure="give it as OnnxScores or as a ScoreTable, or save the model on its own",
+            )
+        settings, arrays = self._call.saved_state()
+        return {"n_actions": self._n_actions, **settings}, arrays
+
+    @classmethod
+    def from_state(
+        cls, settings: dict[str, Any], arrays: artifacts.Arrays, own: Any
+    ) -> OwnRewardModel:
+        """The model that `state` described; `own` rebuilds its callable."""
+        if own is None:
+            raise FileError(
+                "a team's own reward model needs to be told how to rebuild its callable",
+                found="nothing",
+                cure="load the policy that it is saved in",
+            )
+        return cls(own(settings, arrays), settings["n_actions"])
 
 
 def _over_members(values: FloatArray, combine: Combine, r_max: float) -> FloatArray:

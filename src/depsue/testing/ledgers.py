@@ -180,7 +180,7 @@ class LedgerConformance:
 
     def test_only_what_passed_is_deployed(self, ledger: Ledger) -> None:
         start(ledger, retries=True)
-        with refused("certificate of this round that passed|none for policy|rollback"):
+        with refused("certificate of this round that passed|neither for policy|rollback"):
             ledger.deploy("spring", 1, sha("p1"), by="ana")
         finish(ledger, "spring", 1, "p1", "d0", passed=False)
         with refused("certificate of this round that passed"):
@@ -189,6 +189,25 @@ class LedgerConformance:
         level = SmallCertificate("spring", sha("d0"), attempt, sha("p2, level 3"), True)
         ledger.finish_read("spring", 1, sha("p2"), level, "ana")
         ledger.deploy("spring", 1, sha("p2, level 3"), by="ana")
+
+    def test_what_a_candidate_names_as_certain_needs_no_certificate(self, ledger: Ledger) -> None:
+        start(ledger)
+        ledger.record_policy(
+            "spring",
+            1,
+            policy_hash=sha("p3"),
+            folder="p3",
+            trained_on=[sha("d0")],
+            fixed={"certain": [sha("pi0"), sha("naive")]},
+            by="ana",
+        )
+        ledger.deploy("spring", 1, sha("naive"), by="ana")
+        with refused("neither for policy"):
+            ledger.deploy("spring", 1, sha("p3"), by="ana")
+        observe(ledger, "spring", 1, "d1")
+        record(ledger, "spring", 2, "p4")
+        with refused("neither for policy"):  # it was certain in another round
+            ledger.deploy("spring", 2, sha("naive"), by="ana")
 
     # reads
 

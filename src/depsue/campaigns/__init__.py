@@ -1,0 +1,13 @@
+"""Campaigns: K deployments on a team's own logs, remembered by a ledger.
+
+A round: `train` learns a candidate and records all that is fixed beforehand, `certify` puts it to
+the test on rows that nothing has read, `deploy` records what serves from now on, and `observe`
+takes in what it logged. Each is idempotent: a step that was cut short is called again.
+"""
+
+from depsue.campaigns.campaign import Campaign
+from depsue.campaigns.creating import create, open_home
+from depsue.campaigns.settings import CampaignSettings
+from depsue.campaigns.status import Status, status_of
+
+__all__ = ["Campaign", "CampaignSettings", "Status", "create", "open_home", "status_of"]

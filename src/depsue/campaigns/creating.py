@@ -1,0 +1,152 @@
+"""How a campaign begins, and how one is taken up again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from depsue.campaigns.campaign import Campaign
+from depsue.campaigns.files import CampaignFiles
+from depsue.campaigns.prepared import hash_of
+from depsue.campaigns.settings import CampaignSettings
+from depsue.campaigns.summary import summary_of
+from depsue.certificates.drawn_by import require_drawn_by
+from depsue.check import check_logs, guess_mapping
+from depsue.data.files import read_items
+from depsue.data.mapped import mapped, read_mapped
+from depsue.data.mapping import LogMapping
+from depsue.data.mapping_file import read_mapping
+from depsue.data.sources import open_source
+from depsue.errors import require, short
+from depsue.ledger import Ledger, open_ledger
+from depsue.policies import BasePolicy, save
+from depsue.policies.given import Given, given_policy
+from depsue.policies.scores import outside_of
+
+LEDGER = "ledger.db"
+
+
+def open_home(home: str | Path, ledger: str | None = None, *, create: bool = False) -> Ledger:
+    """The ledger of a folder of campaigns: `ledger.db` in it, or one at another address.
+
+    Args:
+        home: the folder.
+        ledger: another address, such as postgresql://...
+        create: whether to make it where there is none.
+    """
+    if ledger is not None:
+        return open_ledger(ledger, create=create)
+    if create:
+        Path(home).mkdir(parents=True, exist_ok=True)
+    return open_ledger(Path(home) / LEDGER, create=create)
+
+
+def create(
+    name: str,
+    logs: str | Path,
+    items: str | Path,
+    *,
+    pi0: BasePolicy | str | Path,
+    mapping: LogMapping | str | Path | None = None,
+    settings: CampaignSettings | None = None,
+    novel: Sequence[str] | None = None,
+    id: str | None = None,
+    by: str,
+    home: str | Path = "campaigns",
+    ledger: Ledger | None = None,
+) -> Campaign:
+    """Begin a campaign with the logs of pi0; again with the same arguments, it is found.
+
+    Args:
+        name: of the campaign, and the salt of its folds.
+        logs: what pi0 logged: a file, a folder or a pattern.
+        items: a file with one row per item.
+        pi0: the logging policy, or what names one: see `depsue.policies.given`.
+        mapping: which column of the logs is what, or the TOML file that says so; None guesses.
+        settings: what is fixed.
+        novel: ids of the novel items; None takes the column `novel`, else what was never logged.
+        id: the column of the items' ids.
+        by: who begins it.
+        home: the folder of all campaigns.
+        ledger: where it is remembered; None is `ledger.db` in `home`.
+    """
+    settings = settings or CampaignSettings()
+    files = CampaignFiles(home, name)
+    source = open_source(logs)
+    if mapping is None:
+        mapping, said = guess_mapping(source)
+    else:
+        said = ()
+        mapping = mapping if isinstance(mapping, LogMapping) else read_mapping(mapping)
+    report = check_logs(source, Path(items), mapping)
+    errors = [one for one in report.findings if one.severity == "error"]
+    require(
+        report.usable,
+        errors[0].rule if errors else "logs must be usable",
+        found=errors[0].value if errors else "not usable",
+        cure=(errors[0].cure if errors else "") or f"depsue check {logs} {items} says more",
+    )
+    mapping = report.mapping
+    shown = source.collect(mapped(source, mapping).select("action").unique())["action"]
+    found = read_items(items, id=id, novel=novel, logged=shown)
+    catalogue = found.catalogue
+    require(
+        bool(catalogue.novel.any()),
+        "there must be a novel item to explore",
+        found=f"none among {len(catalogue):,}",
+        cure="mark the new items in the items file: a column novel",
+    )
+    rows = read_mapped(source, mapping, catalogue, 0)
+    if isinstance(pi0, BasePolicy):
+        given = Given(pi0)
+    else:
+        given = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
+    policy = given.policy
+    require_drawn_by(policy, rows)
+    hash = hash_of(policy)
+    summary = summary_of(rows, settings.explore.promises, policy)
+    ledger = open_home(home, create=True) if ledger is None else ledger
+    fixed = {"campaign": settings.to_json(), "pi0": hash, "catalogue": catalogue.hash}
+    begun = {one.name: one for one in ledger.campaigns()}
+    if name in begun:
+        _require_same(name, begun[name].settings, fixed)
+    else:
+        save(policy, files.pi0, catalogue=catalogue)
+        files.save_items(0, catalogue)
+        files.save_mapping(0, mapping)
+    ledger.create_campaign(
+        name,
+        rounds=settings.explore.deployments,
+        settings=fixed,
+        retries=settings.retries,
+        by=by,
+    )
+    ledger.observe(
+        name,
+        0,
+        data_hash=rows.hash,
+        rows=len(rows),
+        source=str(Path(logs).absolute()),
+        summary={**summary, "served": hash},
+        by=by,
+    )
+    warned = [f"{one.rule}: {one.value}; {one.cure}" for one in report.findings]
+    notes = [*said, *report.notes, *found.notes, *given.notes, *warned]
+    said = tuple(dict.fromkeys(notes))
+    return Campaign(ledger, home, name, by=by, notes=said, outside=outside_of(policy))
+
+
+def _require_same(name: str, begun: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse other settings than a campaign was created with, and name them."""
+    for where in ("campaign", "explore"):
+        begun = {**begun, **begun.get(where, {})}
+        given = {**given, **json.loads(json.dumps(given.get(where, {})))}
+    for key in sorted(set(begun) - {"campaign", "explore"}):
+        require(
+            begun[key] == given.get(key),
+            "what is fixed when a campaign is created stays fixed",
+            found=f"{key} {short(given.get(key))}, while {name!r} has {short(begun[key])}",
+            cure="go on with it as it was created, or give the new one another name",
+        )

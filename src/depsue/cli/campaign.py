@@ -1,0 +1,358 @@
+"""`depsue campaign`: K deployments on a team's own logs, one command for each step."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from depsue.campaigns import Campaign
+
+FAILED = 4
+"""Exit code of a certificate that did not pass."""
+
+app = typer.Typer(
+    name="campaign",
+    help="K deployments on a team's own logs: create, train, certify, deploy, observe, and see.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the campaign.")]
+Home = Annotated[
+    Path,
+    typer.Option(envvar="DEPSUE_HOME", help="Folder of all campaigns."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        envvar="DEPSUE_LEDGER",
+        show_envvar=True,
+        help="Address of the ledger; default ledger.db in the folder, or postgresql://...",
+    ),
+]
+By = Annotated[
+    str | None, typer.Option(envvar="DEPSUE_BY", help="Who does it; default: the login name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+HOME = Path("campaigns")
+
+
+@app.command()
+def create(
+    name: Name,
+    logs: Annotated[
+        str, typer.Argument(help="What pi0 logged: a file, a folder, or a pattern in quotes.")
+    ],
+    items: Annotated[Path, typer.Argument(help="Parquet, CSV or Arrow: one row per item.")],
+    pi0: Annotated[
+        str,
+        typer.Option(
+            help="The logging policy: a saved folder, model.onnx, a table, uniform, or logged."
+        ),
+    ],
+    mapping: Annotated[
+        Path | None, typer.Option(help="TOML: which column is what; default: a guess.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="K, how many deployments.")] = 3,
+    floor: Annotated[
+        float | None, typer.Option(help="Share of pi0's value that must be kept; default 0.95.")
+    ] = None,
+    floor_value: Annotated[
+        float | None, typer.Option(help="Instead: a mean reward that must be reached.")
+    ] = None,
+    promises: Annotated[
+        Path | None, typer.Option(help="Instead: a TOML file of several floors.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="How often the procedure may err.")] = 0.05,
+    per: Annotated[
+        str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
+    ] = "deployment",
+    safety: Annotated[
+        str, typer.Option(help="each deployment above the floor, or all so far: cumulative.")
+    ] = "each",
+    objective: Annotated[
+        str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
+    ] = "balanced",
+    max_novelty: Annotated[float, typer.Option(help="No more novelty than this.")] = 0.5,
+    no_drift: Annotated[
+        bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
+    ] = False,
+    retries: Annotated[
+        bool,
+        typer.Option("--retries", help="Allow further attempts, the j-th at delta 2^-j."),
+    ] = False,
+    decisions: Annotated[
+        int | None, typer.Option(help="Decisions that a deployment serves; default: as logged.")
+    ] = None,
+    novel: Annotated[
+        str | None, typer.Option(help="Ids of new items, with commas; default: column novel.")
+    ] = None,
+    id: Annotated[str | None, typer.Option(help="Column of the items' ids.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a campaign: fix the promise, and take in what pi0 logged.
+
+    The same command again finds the campaign as it is. What is fixed here stays fixed.
+    """
+    from depsue.campaigns import CampaignSettings, open_home
+    from depsue.campaigns import create as created
+    from depsue.cli.options import names_of, objective_of, promises_of
+    from depsue.learners.explore_settings import ExploreSettings
+
+    explore = ExploreSettings(
+        promises=promises_of(floor, floor_value, promises),
+        delta=delta,
+        per=per,  # type: ignore[arg-type]
+        safety=safety,  # type: ignore[arg-type]
+        objective=objective_of(objective),
+        deployments=rounds,
+        max_novelty=max_novelty,
+        no_drift=no_drift,
+    )
+    campaign = created(
+        name,
+        logs,
+        items,
+        pi0=pi0,
+        mapping=mapping,
+        settings=CampaignSettings(explore, seed, retries, decisions),
+        novel=None if novel is None else names_of(novel),
+        id=id,
+        by=_who(by),
+        home=home,
+        ledger=open_home(home, ledger, create=True),
+    )
+    _show(campaign, as_json, list(campaign.notes))
+
+
+@app.command()
+def train(
+    name: Name,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of another candidate; default: the campaign's.")
+    ] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a candidate for the round, and fix all that its certificate will go by."""
+    from depsue.progress import bars
+
+    campaign = _opened(name, home, ledger, by)
+    with bars(not quiet and not as_json) as watch:
+        made = campaign.train(seed=seed, watch=watch)
+    expected = made.fixed["expected"]
+    said = [
+        f"candidate {made.policy_hash[:12]} of round {made.round}: up to "
+        f"{max(row[1] for row in made.fixed['shares']):.3f} novelty in "
+        f"{len(made.fixed['shares'])} levels, bound {made.fixed['bound']}",
+        f"anticipated value / V(pi0): old part {expected['old']:.3f}, new part "
+        f"{expected['new']:.3f}; nothing of it is promised",
+    ]
+    _show(campaign, as_json, said)
+
+
+@app.command()
+def certify(
+    name: Name,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Put the candidate to the test, once. Exit code 4 if its certificate fails.
+
+    The certifying rows are read by one verdict. The same command again prints that verdict: it
+    cannot be retried into passing.
+    """
+    from depsue.certificates import Certificate
+    from depsue.progress import bars
+
+    campaign = _opened(name, home, ledger, by)
+    with bars(not quiet and not as_json) as watch:
+        attempt = campaign.certify(watch=watch)
+    said = [f"attempt {attempt.attempt}: {attempt.state}"]
+    if attempt.certificate is not None:
+        said = [str(Certificate.from_json(attempt.certificate))]
+    _show(campaign, as_json, said)
+    if not attempt.passed:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def deploy(
+    name: Name,
+    what: Annotated[
+        str | None, typer.Option(help="certified, certain or pi0; default: the best by objective.")
+    ] = None,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Record what serves from now on: what was certified, or what is certain without."""
+    campaign = _opened(name, home, ledger, by)
+    may = campaign.choices()
+    if may and not yes:
+        chosen = next((one for one in may if what in (None, one.what)), may[0])
+        _ask(f"Users will see it: {chosen.why}. Deploy?")
+    made = campaign.deploy(what)
+    folder = campaign.folder_of(made.round, made.policy_hash)
+    _show(campaign, as_json, [f"deployed: {made.policy_hash[:12]}, in {folder}"])
+
+
+@app.command()
+def observe(
+    name: Name,
+    logs: Annotated[
+        str, typer.Argument(help="What the round logged: a file, a folder, or a pattern.")
+    ],
+    mapping: Annotated[Path | None, typer.Option(help="TOML, if the columns have changed.")] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(help="From the next round on: the items file, if items came or went."),
+    ] = None,
+    id: Annotated[str | None, typer.Option(help="Column of the items' ids.")] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in what a round logged; the same file twice is one observation."""
+    campaign = _opened(name, home, ledger, by)
+    made = campaign.observe(logs, mapping=mapping, items=items, id=id)
+    said = [f"round {made.round}: {made.rows:,} rows observed"]
+    for what in ("arrived", "withdrawn"):
+        if made.summary.get(what):
+            said.append(
+                f"{len(made.summary[what])} items {what}: {', '.join(made.summary[what][:5])}"
+            )
+    _show(campaign, as_json, said)
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(help="Name; default: all campaigns.")] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where a campaign stands: round, floor, margin, and what may be deployed now."""
+    from depsue.campaigns import Campaign, open_home, status_of
+
+    book = open_home(home, ledger)
+    names = [one.name for one in book.campaigns()] if name is None else [name]
+    found = [status_of(Campaign(book, home, one, by="reader")) for one in names]
+    if as_json:
+        shown: Any = [one.as_json() for one in found]
+        typer.echo(json.dumps(shown if name is None else shown[0], indent=1))
+    else:
+        typer.echo("\n\n".join(str(one) for one in found) or "no campaigns yet")
+
+
+@app.command()
+def rollback(
+    name: Name,
+    to: Annotated[int, typer.Option(min=0, help="0 for pi0, else a round.")] = 0,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve what served before, from now on: pi0, or what an earlier round deployed."""
+    campaign = _opened(name, home, ledger, by)
+    if not yes:
+        _ask(f"Users will see {'pi0' if to == 0 else f'what round {to} deployed'}. Roll back?")
+    made = campaign.rollback(to)
+    _show(campaign, as_json, [f"rolled back to {made.policy_hash[:12]}"])
+
+
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="Folder to write; must not exist or be empty.")],
+    round: Annotated[
+        int | None, typer.Option(min=1, help="What this round deployed; default: what serves now.")
+    ] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what serves, with its certificate and items, to a folder for the serving system."""
+    from depsue.campaigns.exporting import export_campaign
+
+    campaign = _opened(name, home, ledger, "reader")
+    written = export_campaign(campaign, out, round=round)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(out), "files": written}, indent=1))
+    else:
+        typer.echo(f"written to {out}: {', '.join(written)}")
+
+
+@app.command()
+def report(
+    name: Name,
+    out: Annotated[
+        Path | None, typer.Option(help="The page; default report.html in the campaign's folder.")
+    ] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the campaign's story as one self-contained HTML page."""
+    from depsue.cli.campaign_report import write_report
+
+    campaign = _opened(name, home, ledger, "reader")
+    page = write_report(campaign, out or campaign.files.folder / "report.html")
+    typer.echo(json.dumps({"page": str(page)}) if as_json else f"the report: {page}")
+
+
+def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
+    from depsue.campaigns import Campaign, open_home
+
+    return Campaign(open_home(home, ledger), home, name, by=_who(by))
+
+
+def _who(by: str | None) -> str:
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+def _ask(question: str) -> None:
+    if not typer.confirm(question):
+        typer.echo("depsue: nothing was changed", err=True)
+        raise typer.Exit(1)
+
+
+def _show(campaign: Campaign, as_json: bool, said: list[str]) -> None:
+    """What was done, then where the campaign stands."""
+    from depsue.campaigns import status_of
+
+    found = status_of(campaign)
+    if as_json:
+        typer.echo(json.dumps({"said": said, "status": found.as_json()}, indent=1))
+        return
+    for line in said:
+        typer.echo(line)
+    typer.echo(f"\n{found}")

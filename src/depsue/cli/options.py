@@ -1,0 +1,101 @@
+"""What options that several commands have mean: promises, an objective, names with commas."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from depsue.errors import FileError, require, short
+
+if TYPE_CHECKING:
+    from depsue.certificates import Promise
+
+FLOOR = 0.95
+"""The share of pi0's value that is kept where nothing is said."""
+KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
+EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
+
+
+def promises_of(
+    floor: float | None, floor_value: float | None, path: Path | None
+) -> tuple[Promise, ...]:
+    """What must hold: one floor from the command line, or those of a file.
+
+    Args:
+        floor: --floor, a share of pi0's value.
+        floor_value: --floor-value, a mean reward.
+        path: --promises, a TOML file of several floors.
+    """
+    from depsue.certificates import Floor, Promise
+
+    given = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
+    used = [name for name, value in given.items() if value is not None]
+    require(
+        len(used) <= 1,
+        "floors come from one of --floor, --floor-value and --promises",
+        found=" and ".join(used),
+        cure="write them all into the file of --promises",
+    )
+    if path is not None:
+        return tuple(_promise(one, path) for one in _tables(path))
+    if floor_value is not None:
+        return (Promise(Floor(None, floor_value)),)
+    return (Promise(Floor(FLOOR if floor is None else floor)),)
+
+
+def objective_of(text: str) -> str | float:
+    """An objective by its name (most-novelty), or a weight of novelty."""
+    try:
+        return float(text)
+    except ValueError:
+        return text.replace("-", " ")
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _tables(path: Path) -> list[dict[str, Any]]:
+    """The [[promise]] tables of a TOML file."""
+    cure = f"for example: {EXAMPLE}"
+    try:
+        text = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        found = f"{path}: {problem}"
+        raise FileError("--promises must be a TOML file", found=found, cure=cure) from problem
+    tables = text.get("promise")
+    ok = isinstance(tables, list) and len(tables) > 0 and set(text) == {"promise"}
+    rule = "--promises must hold tables [[promise]] and nothing else"
+    require(ok and all(isinstance(one, dict) for one in tables or ()), rule,
+            found=f"{sorted(text)} in {path}", cure=cure)  # fmt: skip
+    return list(tables or ())
+
+
+def _promise(table: dict[str, Any], path: Path) -> Promise:
+    """One promise from its table."""
+    from depsue.certificates import Floor, Promise
+
+    unknown = sorted(set(table) - set(KEYS))
+    require(
+        not unknown and isinstance(table.get("name"), str) and ("floor" in table) != (
+            "floor_value" in table
+        ),
+        "a promise has a name, a floor or a floor_value, and may have reward, r_max and segment",
+        found=f"{short(table)} in {path}",
+        cure=f"for example: {EXAMPLE}",
+    )  # fmt: skip
+    segment, reward = table.get("segment"), table.get("reward")
+    ok = segment is None or (isinstance(segment, dict) and set(segment) == {"column", "value"})
+    cure = 'segment = { column = "country", value = "SE" }'
+    require(ok, "a segment is a column and a value", found=short(segment), cure=cure)
+    ok = reward is None or isinstance(reward, str)
+    require(ok, "reward must be the name of a column", found=short(reward), cure=EXAMPLE)
+    return Promise(
+        Floor(table.get("floor"), table.get("floor_value")),
+        table["name"],
+        reward,
+        table.get("r_max"),
+        None if segment is None else (str(segment["column"]), segment["value"]),
+    )

@@ -1,0 +1,169 @@
+"""What a campaign of certified exploration knows when a round begins, from all rounds before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from depsue.certificates import (
+    Ceiling,
+    Credit,
+    DriftReport,
+    Folds,
+    Served,
+    ceiling,
+    check_drift,
+    earned,
+    three_folds,
+)
+from depsue.data.joined import joined
+from depsue.data.logs import LoggedData
+from depsue.learners.explore_settings import ExploreSettings
+from depsue.learners.prepare import Before
+from depsue.protocols import Policy
+
+CEILING_SHARE = 0.1
+"""Share of delta for the ceiling on V(pi0)."""
+MARGIN_SHARE = 0.5
+"""Share of delta for the margin's confidence sequence."""
+DRIFT_LEVEL = 0.01
+"""How often drift is suspected, over a campaign without any."""
+
+
+class Course:
+    """The logs of every round so far, and what logged the newest.
+
+    The same calls in the same order give the same state: a campaign is taken up again by telling
+    it what happened.
+
+    Args:
+        settings: how.
+        logging_policy: pi0.
+        logs: D_0.
+        campaign: its name, the salt of the folds.
+        level: delta of a first attempt.
+        base: the policy that logged D_0, where pi0 is no longer quite that: items were withdrawn.
+        stretch: the largest pi0 / base, then.
+    """
+
+    def __init__(
+        self,
+        settings: ExploreSettings,
+        logging_policy: Policy,
+        logs: LoggedData,
+        campaign: str,
+        level: float,
+        *,
+        base: Policy | None = None,
+        stretch: float = 1.0,
+    ) -> None:
+        self.settings, self.pi0, self.campaign, self.level = (
+            settings,
+            logging_policy,
+            campaign,
+            level,
+        )
+        self.logging_value = logs.mean_reward()
+        self.newest, self.stretch = logs, stretch
+        self.base = logging_policy if base is None else base
+        self.largest = self.largest_ever = stretch
+        self.earlier: list[LoggedData] = []
+        self.served: list[Served] = []
+        self.ceilings: dict[str, Ceiling] = {}
+        self.drift: DriftReport | None = None
+        self.trust: float | None = None
+        self.may_owe: set[str] = set()  # promises that something served without a certificate for
+
+    def before(self, decisions: int) -> Before:
+        """What is there when the next round begins; margin is per decision of `decisions`."""
+        folds = three_folds(self.newest, self.campaign, self.settings.fractions)
+        self._look_for_drift(folds)
+        return Before(
+            folds,
+            self.pi0,
+            self.base,
+            tuple(self.earlier),
+            dict(self.ceilings),
+            self._credits(folds, decisions),
+            self.largest,
+            self.trust,
+        )
+
+    def _look_for_drift(self, folds: Folds) -> None:
+        """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
+
+        Reads no certifying row and spends no delta: without drift the certificate holds anyway.
+        """
+        self.drift = None
+        relative = [one for one in self.settings.promises if one.name in self.ceilings]
+        if not relative:
+            return
+        self.drift = check_drift(
+            self.earlier[0],
+            joined([folds.learn, folds.select]),
+            logging_policy=self.pi0,
+            deployed={folds.round: self.base},
+            promises=relative,
+            within=False,
+            level=DRIFT_LEVEL / (self.settings.deployments - 1),
+        )
+        if not self.drift.ok:
+            self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
+
+    def observe(
+        self, served: LoggedData, policy: Policy, *, novelty: float, certified: bool, trust: float
+    ) -> None:
+        """A deployment was served: its rows are the newest, the last ones serve learning.
+
+        Args:
+            served: its rows.
+            policy: what served.
+            novelty: its nu.
+            certified: whether it is a certified mixture, not pi0 or the certain level beside it.
+            trust: of the round that made it.
+        """
+        if not self.earlier and self.settings.no_drift:
+            promises = self.settings.promises
+            share = CEILING_SHARE * self.level / len(promises)
+            self.ceilings = {
+                one.name: ceiling(one, self.newest, share)
+                for one in promises
+                if one.floor.ratio is not None
+            }
+        self.earlier.append(self.newest)
+        self.newest, self.base, self.trust = served, policy, trust
+        self.served.append(Served(served, len(served)))
+        if not certified:  # what is certain, or pi0, keeps relative floors only
+            absolute = (one for one in self.settings.promises if one.floor.ratio is None)
+            self.may_owe |= {one.name for one in absolute}
+        kept = max(self.settings.kept, 1e-12) if certified else 1.0
+        self.largest = self.stretch / ((1 - novelty) * kept) if novelty < 1 else 1e12
+        self.largest_ever = max(self.largest_ever, self.largest)
+
+    def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
+        """Margin to spend: of every deployment so far, without the rows of the coming verdict.
+
+        Where none can be shown, the deployment must reach the floor by itself, as all before it
+        did: then the sum does, too. Where something served that had no such promise, a debt counts.
+        """
+        if self.settings.safety == "each" or not self.served:
+            return {}
+        readable = joined([folds.learn, folds.select])
+        served = [*self.served[:-1], Served(readable, self.served[-1].decisions)]
+        delta = MARGIN_SHARE * self.level / len(self.settings.promises)
+        found = {
+            one.name: earned(
+                one,
+                served,
+                decisions=decisions,
+                delta=delta,
+                ceiling=self.ceilings.get(one.name),
+                logging_policy=self.pi0,
+                largest=self.largest_ever,
+            )
+            for one in self.settings.promises
+        }
+        return {
+            name: credit
+            for name, credit in found.items()
+            if credit.value > 0 or name in self.may_owe
+        }

@@ -1,0 +1,79 @@
+"""A policy after the catalogue has changed: items that arrived, items that were withdrawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from depsue.data.checks import FloatArray, Mask
+from depsue.errors import PolicyError, require
+from depsue.policies.base import BasePolicy
+from depsue.policies.scores import State
+from depsue.policies.simple import checked_support
+
+
+class Adapted(BasePolicy):
+    """The policy over a longer list of actions, held to those that may be shown.
+
+    pi(a|x) = p(a|x) / sum of p over the allowed actions, for allowed a. Actions that the policy
+    does not know, at the end of the list, have probability 0. Where it shows nothing that is
+    allowed, it chooses evenly among the allowed actions that it knows.
+
+    Args:
+        policy: over the first actions of the list.
+        allowed: (A,) which actions may be shown.
+    """
+
+    kind = "adapted"
+
+    def __init__(self, policy: BasePolicy, allowed: Any) -> None:
+        self.policy, self._allowed = policy, checked_support(allowed)
+        known: Mask = self._allowed[: policy.n_actions]
+        require(
+            len(self._allowed) >= policy.n_actions and bool(known.any()),
+            "an adapted policy needs an action that it knows and that may be shown",
+            found=f"{policy.n_actions} known, {len(self._allowed)} listed",
+            cure="add items at the end of the list, and withdraw some, not all",
+            error=PolicyError,
+        )
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._allowed)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        known = self._allowed[: self.policy.n_actions]
+        out = np.zeros((len(contexts), self.n_actions))
+        inner = out[:, : self.policy.n_actions]
+        for piece, pi in self.policy.distributions(contexts):
+            inner[piece] = np.where(known, pi, 0.0)
+        total = inner.sum(axis=1, keepdims=True)
+        inner[:] = np.where(total > 0, inner / np.where(total > 0, total, 1.0), known / known.sum())
+        return out
+
+    def withdrawn_share(self, contexts: FloatArray) -> float:
+        """The largest probability, over these contexts, of what may no longer be shown."""
+        most = 0.0
+        known = self._allowed[: self.policy.n_actions]
+        for _, pi in self.policy.distributions(contexts):
+            most = max(most, float(np.where(known, 0.0, pi).sum(axis=1).max()))
+        return most
+
+    def state(self) -> State:
+        settings, arrays = self.policy.state()
+        inner = {f"inner.{name}": array for name, array in arrays.items()}
+        inner["allowed"] = self._allowed.astype(np.uint8)
+        return {"kind": self.policy.kind, "settings": settings}, inner
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Adapted:
+        from depsue.policies.files import rebuild
+
+        own = {
+            name.removeprefix("inner."): array
+            for name, array in arrays.items()
+            if name.startswith("inner.")
+        }
+        policy = rebuild(settings["kind"], settings["settings"], own)
+        return cls(policy, arrays["allowed"].astype(bool))

@@ -1,0 +1,234 @@
+"""A team's own model as an ONNX file: scores, probabilities or predicted rewards.
+
+The bytes of the model are saved inside the policy that uses it, with their SHA-256: onnxruntime
+loads most files with a flipped bit without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from depsue.data.checks import FloatArray, IntArray
+from depsue.errors import ConfigError, FileError, PolicyError, require, short
+from depsue.policies.onnx_bytes import external_tensor
+
+MOST_BYTES = 512 << 20
+"""The largest model that is read."""
+AT_ONCE = 4096
+"""Contexts in one run, so that wide hidden layers need little memory."""
+NUMBERS = {"tensor(float)": np.float32, "tensor(double)": np.float64}
+EXPORT = "export it with one input of floats, (batch, features), the batch left open"
+
+
+class OnnxScores:
+    """A callable (m, d) contexts -> (m, A) numbers, by an ONNX model.
+
+    It serves wherever a callable does: as the scores of `SoftmaxOfScores`, as the probabilities of
+    `OwnPolicy`, as the predictions of `OwnRewardModel`. It runs on one thread of the CPU, without
+    custom operators and without files beside the model's own.
+
+    Args:
+        content: the bytes of the model.
+        output: the output to take; None where only one holds floats.
+        places: (k,) the action that each of the model's k columns is about; None: all A, in order.
+        n_actions: A, where `places` are given; actions without a column get 0.
+    """
+
+    def __init__(
+        self,
+        content: bytes,
+        *,
+        output: str | None = None,
+        places: Any = None,
+        n_actions: int | None = None,
+    ) -> None:
+        self.content, self.sha256 = bytes(content), hashlib.sha256(content).hexdigest()
+        self._session = _session(self.content)
+        self._input, self.d, self._dtype = _input(self._session)
+        self.output = _output(self._session, output)
+        columns = self._tried()
+        self._places = None if places is None else _checked(places, columns, n_actions)
+        self._n_actions = columns if places is None or n_actions is None else int(n_actions)
+
+    @classmethod
+    def read(cls, path: str | Path, **how: Any) -> OnnxScores:
+        """The model in a file; `how` as above."""
+        file = Path(path)
+        cure = "give the path of an .onnx file"
+        try:
+            size = file.stat().st_size
+            rule = f"an ONNX file may have {MOST_BYTES:,} bytes at most"
+            small = "export a smaller model, or give its scores as a ScoreTable"
+            found = f"{size:,} in {file}"
+            require(size <= MOST_BYTES, rule, found=found, cure=small, error=FileError)
+            content = file.read_bytes()
+        except OSError as problem:
+            found = f"{file}: {problem.strerror}"
+            raise FileError("the model must be readable", found=found, cure=cure) from problem
+        return cls(content, **how)
+
+    @property
+    def n_actions(self) -> int:
+        """A."""
+        return self._n_actions
+
+    def __repr__(self) -> str:
+        return f"OnnxScores({self.d} features, {self.n_actions:,} actions, {self.sha256[:12]})"
+
+    def __call__(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) the numbers of every action."""
+        x = np.ascontiguousarray(contexts, dtype=self._dtype)
+        require(
+            x.ndim == 2 and x.shape[1] == self.d,
+            f"contexts must have the {self.d} features of the ONNX model",
+            found=f"shape {x.shape}",
+            cure="give the features that the model was trained on, in their order",
+            error=PolicyError,
+        )
+        pieces = [self._run(x[start : start + AT_ONCE]) for start in range(0, len(x), AT_ONCE)]
+        values = np.concatenate(pieces) if pieces else self._run(x)
+        if self._places is None:
+            return values
+        out = np.zeros((len(x), self.n_actions), dtype=values.dtype)
+        out[:, self._places] = values
+        return out
+
+    def saved_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+        """Settings (JSON) and arrays from which `from_state` rebuilds it: the bytes themselves."""
+        facts = {"sha256": self.sha256, "output": self.output, "n_actions": self.n_actions}
+        arrays: dict[str, Any] = {"onnx": np.frombuffer(self.content, dtype=np.uint8)}
+        if self._places is not None:
+            arrays["places"] = np.asarray(self._places, dtype=np.int64)
+        return {"onnx": facts}, arrays
+
+    @classmethod
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> OnnxScores:
+        """What `saved_state` described; bytes that do not match their SHA-256 are refused."""
+        facts, content = settings["onnx"], arrays["onnx"].tobytes()
+        found = hashlib.sha256(content).hexdigest()
+        require(
+            found == facts["sha256"],
+            "a saved ONNX model must match its SHA-256",
+            found=f"{found[:12]}, {str(facts['sha256'])[:12]} expected",
+            cure="restore it from a copy, or save it again",
+            error=FileError,
+        )
+        places, n_actions = arrays.get("places"), facts["n_actions"]
+        return cls(content, output=facts["output"], places=places, n_actions=n_actions)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Between processes the bytes travel, not the session."""
+        return _again, self.saved_state()
+
+    def _run(self, x: FloatArray) -> FloatArray:
+        try:
+            return np.asarray(self._session.run([self.output], {self._input: x})[0])
+        except Exception as problem:  # onnxruntime's errors share no other base
+            raise PolicyError(
+                f"the ONNX model must answer for {len(x)} contexts of {self.d} features",
+                found=_words(problem),
+                cure=f"try it in onnxruntime; {EXPORT}",
+            ) from problem
+
+    def _tried(self) -> int:
+        """The model's columns; what looks at the other rows of the batch is refused."""
+        x = np.stack([np.zeros(self.d), np.ones(self.d)]).astype(self._dtype)
+        both, alone = self._run(x), self._run(x[1:])
+        require(
+            both.ndim == 2 and both.shape == (2, alone.shape[-1]) and alone.shape[0] == 1,
+            "the output of an ONNX model must have one row per context, one column per action",
+            found=f"'{self.output}' of shape {both.shape} for 2 contexts, {alone.shape} for 1",
+            cure=EXPORT,
+            error=FileError,
+        )
+        size = 1e-4 * (1 + np.abs(np.nan_to_num(alone)).max(initial=0))
+        require(
+            bool(np.allclose(both[1], alone[0], rtol=1e-4, atol=size, equal_nan=True)),
+            "an ONNX model must answer for each context alone, and always the same",
+            found="another answer for the same context in a batch of 2 and in a batch of 1",
+            cure="export it in evaluation mode; a softmax goes over axis 1",
+            error=FileError,
+        )
+        return int(both.shape[1])
+
+
+def _session(content: bytes) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as problem:
+        raise ConfigError(
+            "an ONNX model needs onnxruntime",
+            found="it is not installed",
+            cure="pip install 'depsue[onnx]'",
+        ) from problem
+    rule, cure = "the file must be an ONNX model", "check it with onnx.checker, or export it again"
+    try:
+        outside = external_tensor(content)
+    except ValueError as problem:
+        found = f"{len(content):,} bytes that are none"
+        raise FileError(rule, found=found, cure=cure) from problem
+    require(
+        outside is None,
+        "an ONNX model must be one file",
+        found=f"tensor {short(outside)} is kept in another file",
+        cure="onnx.save_model(onnx.load(path), path, save_as_external_data=False)",
+        error=FileError,
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.load_model_format", "ONNX")
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as problem:  # onnxruntime's errors share no other base
+        raise FileError(rule, found=_words(problem), cure=cure) from problem
+
+
+def _input(session: Any) -> tuple[str, int, Any]:
+    """The name of the one input, its features, and its type."""
+    found = session.get_inputs()
+    ok = len(found) == 1 and found[0].type in NUMBERS and len(found[0].shape) == 2
+    ok = ok and not isinstance(found[0].shape[0], int) and isinstance(found[0].shape[1], int)
+    rule = "an ONNX model must have one input of floats, (any number of rows, d)"
+    require(ok, rule, found=_listed(found), cure=EXPORT, error=FileError)
+    return found[0].name, found[0].shape[1], NUMBERS[found[0].type]
+
+
+def _output(session: Any, wanted: str | None) -> str:
+    found = session.get_outputs()
+    names = [one.name for one in found if one.type in NUMBERS and wanted in (None, one.name)]
+    rule = "an ONNX model must have one output of floats" + f" named {wanted!r}" * (
+        wanted is not None
+    )
+    cure = "name it: OnnxScores(..., output=...); of scikit-learn's, export with zipmap=False"
+    require(len(names) == 1, rule, found=_listed(found), cure=cure, error=FileError)
+    return str(names[0])
+
+
+def _checked(places: Any, columns: int, n_actions: int | None) -> IntArray:
+    array, size = np.asarray(places), n_actions or 0
+    ok = array.dtype.kind in "iu" and array.shape == (columns,) and len(np.unique(array)) == columns
+    require(
+        ok and 0 <= array.min() and array.max() < size,
+        f"places must be {columns} different actions, one for each column of the model",
+        found=f"{short(array.tolist())} of {size} actions",
+        cure="catalogue.supported_actions, with n_actions=len(catalogue)",
+        error=PolicyError,
+    )
+    return array
+
+
+def _again(settings: dict[str, Any], arrays: dict[str, Any]) -> OnnxScores:
+    return OnnxScores.from_state(settings, arrays)
+
+
+def _listed(ends: Any) -> str:
+    return ", ".join(f"'{one.name}' {one.type} {one.shape}" for one in ends) or "none"
+
+
+def _words(problem: Exception) -> str:
+    return short(" ".join(str(problem).split()), 200)

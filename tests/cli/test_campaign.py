@@ -1,0 +1,137 @@
+"""`depsue campaign` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner, Result
+
+from depsue import SyntheticSettings, World, synthetic_world
+from depsue.campaigns import Campaign, open_home
+from depsue.cli.main import app
+from depsue.data.writing import write_items, write_logs
+from depsue.errors import ConfigError, DepsueError
+from depsue.policies import BasePolicy, load, save
+
+ROWS = 6000
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return synthetic_world(SyntheticSettings(users=100, supported=10, novel=4, d=3), seed=2)
+
+
+@pytest.fixture
+def team(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_items(world.catalogue, tmp_path / "items.parquet")
+    write_logs(world.deploy(world.logging_policy, ROWS, round=0), tmp_path / "may.parquet")
+    assert isinstance(world.logging_policy, BasePolicy)
+    save(world.logging_policy, tmp_path / "pi0", catalogue=world.catalogue)
+    monkeypatch.chdir(tmp_path)
+    for name in ("DEPSUE_HOME", "DEPSUE_LEDGER", "DEPSUE_BY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(*arguments: object, answer: str | None = None) -> Result:
+    return CliRunner().invoke(app, ["campaign", *(str(one) for one in arguments)], input=answer)
+
+
+def ok(*arguments: object) -> Any:
+    found = run(*arguments, "--json")
+    assert found.exit_code == 0, (found.output, found.exception)
+    return json.loads(found.output)
+
+
+def refused(*arguments: object) -> str:
+    found = run(*arguments)
+    assert isinstance(found.exception, DepsueError), found.output
+    return str(found.exception)
+
+
+CREATE = ("create", "spring", "may.parquet", "items.parquet", "--pi0", "pi0", "--rounds", 2)
+
+
+def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
+    assert ok(*CREATE, "--by", "ana")["status"]["next"] == "depsue campaign train spring"
+    assert ok("train", "spring")["status"]["next"] == "depsue campaign certify spring"
+    verdict = run("certify", "spring", "--quiet")
+    assert verdict.exit_code == 0 and "strict certificate" in verdict.output
+    declined = run("deploy", "spring", answer="n\n")
+    assert declined.exit_code == 1 and "nothing was changed" in declined.output
+    assert "Users will see it" in declined.output
+    assert ok("status", "spring")["serving"] == "pi0"
+    accepted = run("deploy", "spring", "--by", "bo", answer="y\n")
+    assert accepted.exit_code == 0 and "by bo" in accepted.output
+    written = ok("export", "spring", "--out", "serving")
+    assert {"policy", "items.parquet", "certificate.json", "export.json"} == set(written["files"])
+    policy = load("serving/policy")
+    write_logs(world.deploy(policy, ROWS, round=1), "june.parquet")
+    found = ok("observe", "spring", "june.parquet")["status"]
+    assert (found["round"], found["history"][1]["rows"]) == (2, ROWS)
+    assert "campaign spring: round 2 of 2" in run("status").output
+    assert run("rollback", "spring", answer="\n").exit_code == 1
+    assert ok("rollback", "spring", "--yes")["status"]["serving"].startswith("pi0, since")
+
+
+def test_a_failed_certificate_has_its_own_exit_code_and_stays_failed(team: Path) -> None:
+    ok(*CREATE, "--floor-value", 0.999)
+    ok("train", "spring")
+    first = run("certify", "spring", "--quiet")
+    again = run("certify", "spring", "--quiet", "--json")
+    assert (first.exit_code, again.exit_code) == (4, 4)
+    assert "failed" in first.output
+    assert json.loads(again.output)["status"]["history"][1]["attempt"] == 1
+    message = refused("train", "spring", "--seed", 9)
+    assert "another candidate would be a second try" in message
+    assert "deploy    pi0" in run("status", "spring").output
+
+
+def test_mistakes_are_one_message_each(team: Path) -> None:
+    assert "there must be a ledger" in refused("status", "spring")
+    assert "pi0 must be named in a known way" in refused(*CREATE[:4], "--pi0", "nowhere")
+    ok(*CREATE)
+    assert "there is 'spring'" in refused("train", "summer")
+    assert "promises" in refused(*CREATE, "--floor", 0.9)
+    assert "must be one of" in refused(*CREATE[:1], "other", *CREATE[2:], "--safety", "mostly")
+    assert "trained before it is certified" in refused("certify", "spring")
+    assert "has a verdict before" in refused("deploy", "spring", "--yes")
+
+
+def test_logs_that_are_not_usable_begin_no_campaign(team: Path) -> None:
+    table = pl.read_parquet("may.parquet").with_columns(propensity=pl.lit(1.7))
+    table.write_parquet("may.parquet")
+    assert "propensit" in refused(*CREATE)
+    assert not Path("campaigns/spring").exists()
+
+
+def test_two_at_once_and_one_hears_who_was_first(team: Path) -> None:
+    ok(*CREATE)
+    ok("train", "spring")
+    campaign = Campaign(open_home("campaigns"), "campaigns", "spring", by="ana")
+    candidate = campaign.newest_candidate(1)
+    with campaign.ledger.reads("spring", 1, candidate.policy_hash, by="ana") as reads:
+        reads.begin(campaign.logs(0).hash)
+        with pytest.raises(ConfigError, match="another does so for round 1"):
+            CliRunner().invoke(
+                app, ["campaign", "certify", "spring", "--by", "bo"], catch_exceptions=False
+            )
+    after = run("certify", "spring", "--by", "bo", "--quiet")
+    assert after.exit_code in (0, 4)
+    assert [one.by for one in campaign.ledger.attempts("spring")] == ["ana"]
+
+
+def test_pi0_may_be_a_word(team: Path) -> None:
+    table = pl.read_parquet("may.parquet")
+    supported = pl.read_parquet("items.parquet").filter(~pl.col("novel"))["id"]
+    table = table.with_columns(
+        action=pl.Series(supported.to_numpy()[pl.int_range(ROWS, eager=True).to_numpy() % 10]),
+        propensity=pl.lit(0.1),
+    ).sample(fraction=1.0, shuffle=True, seed=0)
+    table.write_parquet("may.parquet")
+    said = ok(*CREATE[:4], "--pi0", "uniform")["said"]
+    assert any("each of the 10 supported items" in one for one in said)

@@ -1,0 +1,338 @@
+"""A team's own model as an ONNX file: as scores, as probabilities, as rewards; saved whole."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper, parser
+
+from depsue.artifacts import read
+from depsue.certificates.strict import model_hash, policy_hash
+from depsue.errors import ConfigError, DepsueError, FileError, PolicyError
+from depsue.policies import (
+    EpsilonGreedy,
+    Mixture,
+    OnnxScores,
+    OwnPolicy,
+    ScoreTable,
+    SoftmaxOfScores,
+    Uniform,
+    load,
+    save,
+)
+from depsue.policies import onnx as onnx_module
+from depsue.policies.files import rebuild
+from depsue.policies.memory import Remembering
+from depsue.policies.onnx_bytes import INSIDE, external_tensor
+from depsue.policies.scores import rebuilt_scores
+from depsue.policies.tilted import ByModel, Tilted
+from depsue.rewards import Blend, LinearRewardModel, OwnRewardModel
+from depsue.rewards.linear import rebuilt, state_of
+from depsue.testing.policies import PolicyConformance
+
+DRAW = np.random.default_rng(5)
+CONTEXTS = DRAW.normal(size=(5, 3)).astype(np.float32)
+WEIGHTS = DRAW.normal(size=(3, 6)).astype(np.float32)
+SUPPORT = np.array([True, True, False, True, True, False])
+LINEAR = "y = MatMul(x, w)"
+SOFTMAX = "s = MatMul(x, w) y = Softmax<axis = 1>(s)"
+SIGMOID = "s = MatMul(x, w) y = Sigmoid(s)"
+
+
+def model(
+    body: str, ends: str = "(float[N, 3] x) => (float[N, 6] y)", weights: Any = WEIGHTS
+) -> onnx.ModelProto:
+    """A model with weights w."""
+    head = '<ir_version: 8, opset_import: ["" : 17]>'
+    found = parser.parse_model(f"{head} ours {ends} {{ {body} }}")
+    found.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return found
+
+
+def content(body: str, *args: Any) -> bytes:
+    return bytes(model(body, *args).SerializeToString())
+
+
+SCORES, CHANCES = OnnxScores(content(LINEAR)), OnnxScores(content(SOFTMAX))
+REWARDS = OwnRewardModel(OnnxScores(content(SIGMOID)), 6)
+
+
+class TestSoftmaxOfOnnx(PolicyConformance):
+    policy, contexts = SoftmaxOfScores(SCORES, 2.0, SUPPORT), CONTEXTS
+
+
+class TestGreedyOnnx(PolicyConformance):
+    policy, contexts = EpsilonGreedy(SCORES, 0.3, SUPPORT), CONTEXTS
+
+
+class TestOnnxOfSomeActions(PolicyConformance):
+    policy = OwnPolicy(OnnxScores(CHANCES.content, places=[0, 7, 2, 3, 4, 5], n_actions=8), 8)
+    contexts = CONTEXTS
+
+
+class TestMixtureWithOnnx(PolicyConformance):
+    policy = Mixture([OwnPolicy(CHANCES, 6), Uniform(~SUPPORT)], [0.9, 0.1])
+    contexts = CONTEXTS
+
+
+class TestTiltByOnnx(PolicyConformance):
+    policy = Tilted(OwnPolicy(CHANCES, 6), Remembering(REWARDS), strength=2.0, cap=4.0, scale=0.1)
+    contexts = CONTEXTS
+
+
+class TestChoiceByABlendWithOnnx(PolicyConformance):
+    linear = LinearRewardModel(0.5, DRAW.normal(size=3) / 20, DRAW.normal(size=6) / 8, 1.0)
+    policy = ByModel(Remembering(Blend([linear, REWARDS])), ~SUPPORT, strength=3.0, scale=0.1)
+    contexts = CONTEXTS
+
+
+def test_the_numbers_are_the_models() -> None:
+    np.testing.assert_allclose(SCORES(CONTEXTS), CONTEXTS @ WEIGHTS, rtol=1e-5)
+    assert (SCORES.d, SCORES.n_actions) == (3, 6)
+    odds = np.exp(CONTEXTS @ WEIGHTS)
+    expected = odds / odds.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(OwnPolicy(CHANCES, 6).probabilities(CONTEXTS), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        REWARDS.predict_pairs(CONTEXTS, np.array([2, 0]), np.array([4, 1])),
+        (odds / (1 + odds))[[4, 1], [2, 0]],
+        rtol=1e-5,
+    )
+    assert SCORES(CONTEXTS[:0]).shape == (0, 6)
+    wide = content(LINEAR, "(double[N, 3] x) => (double[N, 6] y)", WEIGHTS.astype(np.float64))
+    np.testing.assert_allclose(OnnxScores(wide)(CONTEXTS), CONTEXTS @ WEIGHTS, rtol=1e-5)
+
+
+def test_runs_are_cut_and_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SCORES(CONTEXTS)
+    monkeypatch.setattr(onnx_module, "AT_ONCE", 2)
+    np.testing.assert_allclose(SCORES(CONTEXTS), whole, rtol=1e-6)
+
+
+def test_columns_go_where_they_are_told() -> None:
+    some = OnnxScores(SCORES.content, places=[7, 0, 2, 3, 4, 5], n_actions=8)
+    found = some(CONTEXTS)
+    np.testing.assert_array_equal(found[:, [7, 0, 2, 3, 4, 5]], SCORES(CONTEXTS))
+    assert (found[:, [1, 6]] == 0).all() and some.n_actions == 8
+
+
+def test_one_of_several_outputs_is_named() -> None:
+    ends = "(float[N, 3] x) => (float[N, 6] y, float[N, 6] s, int64[N] best)"
+    both = content(f"{SOFTMAX} best = ArgMax<axis = 1, keepdims = 0>(s)", ends)
+    np.testing.assert_array_equal(OnnxScores(both, output="s")(CONTEXTS), SCORES(CONTEXTS))
+    with pytest.raises(FileError, match=r"one output of floats\. Found: 'y' .*'s' .*output="):
+        OnnxScores(both)
+    with pytest.raises(FileError, match="one output of floats named 'best'"):
+        OnnxScores(both, output="best")
+
+
+def test_the_bytes_are_saved_inside_the_policy(tmp_path: Path) -> None:
+    save(OwnPolicy(CHANCES, 6), tmp_path / "p")
+    _, settings, arrays = read(tmp_path / "p", family="policy")
+    assert arrays["onnx"].tobytes() == CHANCES.content
+    assert settings["policy"]["onnx"]["sha256"] == CHANCES.sha256
+
+
+def test_bytes_that_do_not_match_their_hash_are_refused() -> None:
+    settings, arrays = OwnPolicy(CHANCES, 6).state()
+    flipped = arrays["onnx"].copy()
+    flipped[CHANCES.content.index(WEIGHTS.tobytes()) + 2] ^= 1
+    OnnxScores(flipped.tobytes())  # loads without a word
+    with pytest.raises(FileError, match="must match its SHA-256"):
+        rebuild("own", settings, {"onnx": flipped})
+
+
+def test_every_model_has_a_hash_of_its_own() -> None:
+    hashes = {policy_hash(OwnPolicy(one, 6)) for one in (SCORES, CHANCES)}
+    hashes |= {model_hash(REWARDS), model_hash(OwnRewardModel(SCORES, 6))}
+    assert len(hashes) == 4 and None not in hashes
+
+
+def test_a_reward_model_over_a_table_is_saved_too(tmp_path: Path) -> None:
+    own = OwnRewardModel(ScoreTable(CONTEXTS, np.abs(DRAW.normal(size=(5, 6)))), 6)
+    policy = ByModel(own, SUPPORT, strength=1.0, scale=0.5)
+    save(policy, tmp_path / "p")
+    again = load(tmp_path / "p").probabilities(CONTEXTS)
+    np.testing.assert_allclose(again, policy.probabilities(CONTEXTS), rtol=1e-6)
+
+
+def test_an_own_reward_model_comes_back_from_its_state() -> None:
+    again = rebuilt(*state_of(REWARDS), rebuilt_scores)
+    np.testing.assert_array_equal(again.predict(CONTEXTS), REWARDS.predict(CONTEXTS))
+    with pytest.raises(FileError, match="how to rebuild its callable"):
+        rebuilt(*state_of(REWARDS))
+
+
+def test_it_crosses_process_borders() -> None:
+    for again in (pickle.loads(pickle.dumps(SCORES)), copy.deepcopy(SCORES)):
+        np.testing.assert_array_equal(again(CONTEXTS), SCORES(CONTEXTS))
+
+
+def test_it_runs_on_one_thread_of_the_cpu() -> None:
+    options = SCORES._session.get_session_options()
+    assert options.intra_op_num_threads == options.inter_op_num_threads == 1
+    assert SCORES._session.get_providers() == ["CPUExecutionProvider"]
+
+
+def outside(found: onnx.ModelProto, tensor: onnx.TensorProto) -> bytes:
+    """The model with a tensor in another file, which is there."""
+    Path("w.bin").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="w.bin")
+    return bytes(found.SerializeToString())
+
+
+def test_a_model_with_files_beside_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = model(LINEAR)
+    with pytest.raises(FileError, match=r"must be one file\. Found: tensor 'w'"):
+        OnnxScores(outside(plain, plain.graph.initializer[0]))
+    constant = model("y = MatMul(x, w)")
+    tensor = numpy_helper.from_array(WEIGHTS, "v")
+    constant.graph.node.append(helper.make_node("Constant", [], ["v"], value=tensor))
+    assert external_tensor(constant.SerializeToString()) is None
+    inside = constant.graph.node[1].attribute[0].t
+    assert external_tensor(outside(constant, inside)) == "v"
+    branch = model(LINEAR)
+    graph = helper.make_graph([helper.make_node("Constant", [], ["v"], value=tensor)], "g", [], [])
+    branch.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=graph))
+    below = branch.graph.node[1].attribute[0].g.node[0].attribute[0].t
+    assert external_tensor(outside(branch, below)) == "v"
+
+
+def test_every_message_that_can_hold_a_tensor_is_walked() -> None:
+    """The field numbers are those of onnx.proto, none is left out."""
+    found: dict[str, dict[int, str]] = {}
+    waiting = ["Model"]
+    while waiting:
+        name = waiting.pop()
+        fields = getattr(onnx, f"{name}Proto").DESCRIPTOR.fields
+        kinds = {f.number: f.message_type.name for f in fields if f.message_type is not None}
+        found[name] = {n: kind.removesuffix("Proto") for n, kind in kinds.items()}
+        waiting += [kind for kind in found[name].values() if kind not in found and kind in INSIDE]
+    known = {name: {n: k for n, k in below.items() if k in INSIDE} for name, below in found.items()}
+    assert known == INSIDE
+    tensor = {f.name: f.number for f in onnx.TensorProto.DESCRIPTOR.fields}
+    assert (tensor["name"], tensor["external_data"], tensor["data_location"]) == (8, 13, 14)
+
+
+def test_damaged_bytes_are_an_error_or_another_model_never_a_traceback() -> None:
+    draw, whole = np.random.default_rng(2), CHANCES.content
+    for place in draw.integers(0, len(whole), 150):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(draw.integers(0, 8))
+        try:
+            OnnxScores(bytes(damaged))
+        except DepsueError:
+            pass
+
+
+ROWS = "(float[N, 3] x) => (float[N, 6] y)"
+REFUSED: list[tuple[Callable[[], object], type[DepsueError], str]] = [
+    (lambda: OnnxScores(b""), FileError, "must be an ONNX model.*No graph"),
+    (lambda: OnnxScores(b"no model at all"), FileError, "must be an ONNX model.*15 bytes"),
+    (lambda: OnnxScores(SCORES.content[:-30]), FileError, "must be an ONNX model"),
+    (
+        lambda: OnnxScores(content("y = ours.magic(x)")),
+        FileError,
+        r"must be an ONNX model.*magic",
+    ),
+    (
+        lambda: OnnxScores(content("y = MatMul(x, w)", "(float[1, 3] x) => (float[1, 6] y)")),
+        FileError,
+        r"one input of floats.*'x' tensor\(float\) \[1, 3\].*the batch left open",
+    ),
+    (
+        lambda: OnnxScores(content("y = Add(x, z)", "(float[N, 6] x, float[N, 6] z) => (float y)")),
+        FileError,
+        "one input of floats.*'x' .*'z'",
+    ),
+    (
+        lambda: OnnxScores(content("y = MatMul(x, w)", "(float[N, M] x) => (float[N, 6] y)")),
+        FileError,
+        r"one input of floats.*\['N', 'M'\]",
+    ),
+    (
+        lambda: OnnxScores(
+            content("y = ArgMax<axis = 1>(x)", "(float[N, 3] x) => (int64[N, 1] y)")
+        ),
+        FileError,
+        r"one output of floats.*int64",
+    ),
+    (
+        lambda: OnnxScores(
+            content("y = ReduceSum<keepdims = 0>(x)", "(float[N, 3] x) => (float y)")
+        ),
+        FileError,
+        r"one row per context.*shape \(\)",
+    ),
+    (
+        lambda: OnnxScores(content("s = MatMul(x, w) y = Softmax<axis = 0>(s)")),
+        FileError,
+        "for each context alone.*axis 1",
+    ),
+    (
+        lambda: OnnxScores(content("s = MatMul(x, w) r = RandomNormalLike(s) y = Add(s, r)")),
+        FileError,
+        "always the same",
+    ),
+    (lambda: SCORES(CONTEXTS[:, :2]), PolicyError, r"the 3 features of the ONNX.*\(5, 2\)"),
+    (
+        lambda: OnnxScores(SCORES.content, places=[0, 1], n_actions=8),
+        PolicyError,
+        r"6 different actions.*\[0, 1\]",
+    ),
+    (
+        lambda: OnnxScores(SCORES.content, places=[0, 1, 2, 3, 4, 8], n_actions=8),
+        PolicyError,
+        "of 8 actions.*supported_actions",
+    ),
+    (lambda: OwnPolicy(SCORES, 6).probabilities(CONTEXTS), PolicyError, ">= 0 and sum to 1"),
+    (lambda: OwnPolicy(CHANCES, 5).probabilities(CONTEXTS), PolicyError, r"shape \(5, 5\)"),
+    (
+        lambda: SoftmaxOfScores(
+            OnnxScores(content("s = MatMul(x, w) y = Log(s)")), 1.0, SUPPORT
+        ).probabilities(CONTEXTS),
+        PolicyError,
+        "NaN or infinite",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), REFUSED)
+def test_what_breaks_a_rule_is_refused(
+    call: Callable[[], object], kind: type[DepsueError], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_files_are_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(SCORES.content)
+    np.testing.assert_array_equal(OnnxScores.read(path)(CONTEXTS), SCORES(CONTEXTS))
+    monkeypatch.setattr(onnx_module, "MOST_BYTES", 100)
+    with pytest.raises(FileError, match="100 bytes at most"):
+        OnnxScores.read(path)
+    with pytest.raises(FileError, match="must be readable.*No such file"):
+        OnnxScores.read(tmp_path / "other.onnx")
+
+
+def test_a_missing_runtime_is_said_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Mixture([OwnPolicy(CHANCES, 6)], [1.0]), tmp_path / "p")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for call in (lambda: OnnxScores(SCORES.content), lambda: load(tmp_path / "p")):
+        with pytest.raises(ConfigError, match=r"needs onnxruntime.*depsue\[onnx\]"):
+            call()
