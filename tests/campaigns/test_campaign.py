@@ -234,7 +234,28 @@ def test_declared_retries_are_counted_and_cost_delta(files: Path, tmp_path: Path
         attempt = campaign.certify()
         assert attempt.certificate is not None
         found.append((attempt.attempt, json.loads(attempt.certificate)["delta"]))
+        assert status_of(campaign).history[1].verdict == attempt.state
     assert found == [(1, 0.025), (2, 0.0125)]
+
+
+def test_with_retries_what_passed_stays_on_offer(files: Path, tmp_path: Path) -> None:
+    campaign = _create(tmp_path / "home", files, replace(SETTINGS, retries=True))
+    campaign.train()
+    first = campaign.certify()
+    assert first.passed
+    campaign.deploy("certified")
+    second = campaign.train(seed=5)
+    assert status_of(campaign).serving.startswith("round 1's certified policy")
+    with campaign.ledger.reads("spring", 1, second.policy_hash, by="ana") as reads:
+        attempt = reads.begin(first.data_hash)
+        failed = replace(
+            Certificate.from_json(first.certificate or ""), attempt=attempt, policy="0" * 64
+        )
+        verdict = replace(failed.verdicts[0], need=9.0)
+        reads.finish(replace(failed, verdicts=(verdict,)))
+    assert campaign.ledger.attempts("spring")[-1].passed is False
+    offered = {one.what: one for one in campaign.choices()}
+    assert campaign.hash_of_choice(1, offered["certified"]) == first.certified
 
 
 def test_another_campaign_on_the_same_rows_is_no_second_throw(home: Path, files: Path) -> None:

@@ -7,6 +7,7 @@ never names a file that is not there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from depsue.campaigns.prepared import (
     save_prepared,
 )
 from depsue.campaigns.summary import summary_of
-from depsue.certificates import require_propensities
+from depsue.certificates import Folds, require_propensities
 from depsue.certificates.drawn_by import require_drawn_by
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.logs import LoggedData
@@ -32,6 +33,7 @@ from depsue.data.mapped import read_from
 from depsue.data.mapping import LogMapping
 from depsue.data.mapping_file import read_mapping
 from depsue.errors import ConfigError, DataError, require
+from depsue.learners.candidates import FEWEST_REWARDS
 from depsue.learners.exploring import certified_policy, settle
 from depsue.learners.prepare import prepare
 from depsue.ledger import Attempt, Candidate, Deployment, Observation
@@ -58,6 +60,7 @@ class Campaign(Past):
         before = course.before(self.decisions(course))
         folds = before.folds
         require_propensities(folds.learn, folds.select, logging_policy=before.base)
+        self.notes = tuple(_too_few(folds))
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
             prepared = prepare(before, course.settings, seed=of_round, watch=watch)
@@ -282,4 +285,14 @@ class Campaign(Past):
             "once a verdict has read the certifying rows, another candidate would be a second try",
             found=f"{step} again in round {k}, after {spent[0].by if spent else ''} certified",
             cure="deploy what may be deployed; retries are declared when a campaign is created",
+        )
+
+
+def _too_few(folds: Folds) -> Iterator[str]:
+    """A word where a certificate has hardly a chance."""
+    rewards = sum(int((one.reward > 0).sum()) for one in (folds.learn, folds.select))
+    if rewards < FEWEST_REWARDS:
+        yield (
+            f"warning: {rewards} rows with a reward to learn from: a certificate will hardly pass, "
+            "and certifying uses these rows up; depsue plan says how many rows would do"
         )

@@ -132,7 +132,7 @@ def create(
         summary={**summary, "served": hash},
         by=by,
     )
-    warned = [f"{one.rule}: {one.value}; {one.cure}" for one in report.findings]
+    warned = [f"warning: {one.rule}: {one.value}; {one.cure}" for one in report.findings]
     notes = [*said, *report.notes, *found.notes, *given.notes, *warned]
     said = tuple(dict.fromkeys(notes))
     return Campaign(ledger, home, name, by=by, notes=said, outside=outside_of(policy))

@@ -162,6 +162,7 @@ def train(
         f"{len(made.fixed['shares'])} levels, bound {made.fixed['bound']}",
         f"anticipated value / V(pi0): old part {expected['old']:.3f}, new part "
         f"{expected['new']:.3f}; nothing of it is promised",
+        *campaign.notes,
     ]
     _show(campaign, as_json, said)
 

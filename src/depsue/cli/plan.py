@@ -13,6 +13,7 @@ from depsue.errors import PolicyError, require, short
 
 if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
+    from depsue.data.mapping import LogMapping
     from depsue.protocols import Policy
 
 SPREAD = 0.3
@@ -81,8 +82,13 @@ def plan(
     novel: Annotated[
         str | None, typer.Option(help="Ids of new items, with commas; default: column novel.")
     ] = None,
-    logging_policy: Annotated[
-        Path | None, typer.Option(help="Folder of pi0, saved with depsue.save: plans better.")
+    pi0: Annotated[
+        str | None,
+        typer.Option(
+            "--pi0",
+            "--logging-policy",
+            help="pi0, which plans better: a saved folder, model.onnx, a table, uniform, logged.",
+        ),
     ] = None,
     campaign: Annotated[
         str, typer.Option(help="Name of the campaign; the folds depend on it.")
@@ -132,7 +138,6 @@ def plan(
     from depsue.experiments.pages import writable_folder
     from depsue.learners.frontier import plan as planned
     from depsue.learners.planned import PlanSettings
-    from depsue.policies import load
     from depsue.progress import bars
 
     said_of = ColumnOptions(
@@ -147,18 +152,18 @@ def plan(
         aim, objective_of(objective), rows_for, campaign=campaign, described=found.described
     )
     rows = read_mapped(source, roles, found.catalogue)
-    pi0 = None if logging_policy is None else _answering(load(logging_policy), rows)
+    callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
     folder = writable_folder(out)
     try:
         with bars(not quiet) as watch:
-            result = planned(rows, settings, logging_policy=pi0, seed=seed, watch=watch)
+            result = planned(rows, settings, logging_policy=callable_pi0, seed=seed, watch=watch)
     except KeyboardInterrupt:
         typer.echo("depsue: interrupted; no plan was written", err=True)
         raise typer.Exit(130) from None
     result = replace(result, assumptions=(*result.assumptions, *roles.assumptions))
     said = [*found.notes, *notes]
     if pi0 is None:
-        said.append("pi0 cannot be called: fewer candidates, less novelty; see --logging-policy")
+        said.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
     given = {
         "promises": [one.to_dict() for one in kept],
         "delta": delta,
@@ -168,6 +173,15 @@ def plan(
     page = write_plan(result, aim, said, folder, given)
     show_plan(result, aim, said)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
+
+
+def _named(pi0: str, rows: LoggedData, mapping: LogMapping) -> Policy:
+    """pi0 as it was named; a folder need not have been saved with the catalogue."""
+    from depsue.policies import given_policy, load
+
+    if Path(pi0).is_dir():
+        return load(pi0)
+    return given_policy(pi0, rows.catalogue, logs=rows, contexts=mapping).policy
 
 
 def _answering(policy: Policy, rows: LoggedData) -> Policy:

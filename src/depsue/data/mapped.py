@@ -151,7 +151,8 @@ def require_one_position(source: Source, mapping: LogMapping) -> None:
             column=mapping.position,
             found=f"positions {', '.join(map(str, found[:8]))}{', ...' * (len(found) > 8)}",
             cure=f"choose one: position = {found[0]!r} in the mapping, which depsue check writes "
-            f"with --position {found[0]} --write-mapping m.toml",
+            f"with --position {found[0]} --write-mapping m.toml; or, if what is shown at one "
+            "position does not change what another earns, make it a context",
         )
 
 

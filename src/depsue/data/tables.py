@@ -89,7 +89,8 @@ def tried(call: Any, path: str | Path) -> Any:
         raise FileError(
             "the file must be readable as what its name says",
             found=f"{path}: {short(str(problem).strip(), 160)}",
-            cure="check how it was written; for CSV: one header, the same columns in every row",
+            cure="check how it was written; for CSV: one header, the same columns in every row; of "
+            "a folder with other files, name the one that is meant",
         ) from problem
 
 
