@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue import SyntheticSettings, World, synthetic_world
+from depsue import SyntheticSettings, World, artifacts, synthetic_world
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home, status_of
 from depsue.certificates import Certificate, Floor, Promise, verify
 from depsue.data.checks import FloatArray
@@ -134,11 +135,7 @@ def test_the_verdict_is_of_the_saved_files_and_can_be_recomputed(home: Path) -> 
     attempt = campaign.certify()
     assert attempt.certificate is not None and attempt.certified is not None
     certificate = Certificate.from_json(attempt.certificate)
-    folder = campaign.files.candidate(1, attempt.policy_hash)
-    from depsue import artifacts
-    from depsue.rewards.linear import rebuilt
-
-    model = rebuilt(*artifacts.read(folder / "model", family="reward model"))
+    model = campaign.model(campaign.newest_candidate(1))
     policy = load(campaign.folder_of(1, attempt.certified))
     found = verify(certificate, campaign.logs(0), policy, base=campaign.pi0, model=model)
     assert found.equal, str(found)
@@ -162,6 +159,42 @@ def test_a_candidate_whose_files_were_changed_is_refused_and_nothing_is_read(
     with pytest.raises(FileError):
         campaign.certify()
     assert campaign.ledger.attempts("spring") == ()
+
+
+@pytest.mark.parametrize("after", [0, 3, 6])
+def test_a_full_disk_is_said_and_the_next_try_works(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    campaign = _create(tmp_path / "home", files)
+    written = artifacts.write_synced
+    count = iter(range(1000))
+
+    def full(path: Path, content: bytes) -> None:
+        if next(count) >= after:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, "write_synced", full)
+        with pytest.raises(FileError, match="No space left on device"):
+            campaign.train()
+    assert campaign.ledger.policies("spring") == ()
+    campaign.train()
+    assert campaign.certify().state in ("passed", "failed")
+
+
+def test_a_policy_with_a_flipped_bit_is_not_deployed(home: Path) -> None:
+    campaign = _open(home)
+    certified = next(one for one in campaign.choices() if one.what == "certified")
+    folder = campaign.folder_of(1, campaign.hash_of_choice(1, certified))
+    array = next(folder.glob("*.safetensors"))
+    sound = array.read_bytes()
+    array.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    with pytest.raises(FileError, match="damaged"):
+        campaign.deploy("certified")
+    assert campaign.ledger.deployments("spring") == ()
+    array.write_bytes(sound)
+    campaign.deploy("certified")
 
 
 def test_logs_that_changed_since_they_were_observed_are_refused(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from depsue.campaigns.files import CampaignFiles
-from depsue.campaigns.prepared import hash_of
+from depsue.campaigns.prepared import hash_of, load_model
 from depsue.campaigns.settings import CampaignSettings
 from depsue.certificates import Certificate
 from depsue.data.catalogue import ActionCatalogue
@@ -24,6 +24,7 @@ from depsue.ledger import Attempt, Candidate, Deployment, Ledger
 from depsue.policies import BasePolicy, load
 from depsue.policies.adapted import Adapted
 from depsue.policies.scores import Scores
+from depsue.protocols import RewardModel
 
 
 class Past:
@@ -187,6 +188,10 @@ class Past:
                 trust=trust,
             )
         return course
+
+    def model(self, candidate: Candidate) -> RewardModel:
+        """q-hat of a candidate, which `verify` needs where there was a control variate."""
+        return load_model(self.files.candidate(candidate.round, candidate.policy_hash))
 
     def _logs_on(self, k: int, catalogue: ActionCatalogue) -> LoggedData:
         """The rows of round k, with the catalogue of today; known items keep their places."""

@@ -104,8 +104,7 @@ def load_prepared(
     catalogue = before.folds.certify.catalogue
     contexts = before.folds.certify.contexts
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
-    kind, settings, arrays = artifacts.read(folder / "model", family=FAMILY)
-    inner = rebuilt(kind, settings, arrays)
+    inner = load_model(folder)
     found = [policy_hash(part) for part in loaded]
     require(
         found == list(fixed["parts"]) and model_hash(inner) == fixed["model"],
@@ -141,6 +140,11 @@ def load_prepared(
         trust=fixed["trust"],
         model=model,
     )
+
+
+def load_model(folder: Path) -> RewardModel:
+    """q-hat of the candidate in `folder`, on which a control variate rests."""
+    return rebuilt(*artifacts.read(folder / "model", family=FAMILY))
 
 
 def _inner(model: RewardModel) -> RewardModel:
