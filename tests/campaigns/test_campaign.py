@@ -14,7 +14,15 @@ import polars as pl
 import pytest
 
 from depsue import SyntheticSettings, World, artifacts, synthetic_world
-from depsue.campaigns import Campaign, CampaignSettings, create, open_home, status_of
+from depsue.campaigns import (
+    Campaign,
+    CampaignSettings,
+    create,
+    export_campaign,
+    load_export,
+    open_home,
+    status_of,
+)
 from depsue.certificates import Certificate, Floor, Promise, verify
 from depsue.data.checks import FloatArray
 from depsue.data.writing import write_items, write_logs
@@ -225,9 +233,38 @@ def test_the_same_rows_are_one_observation_wherever_they_lie(
     campaign.deploy()
     path = _serve(campaign, world, tmp_path / "june.parquet", rows=3000)
     first = campaign.observe(path)
-    shutil.copy(path, tmp_path / "copy.parquet")
-    assert campaign.observe(tmp_path / "copy.parquet") == first
+    assert campaign.observe(path) == first
+    assert campaign.notes == ("already observed as round 1; nothing was changed",)
+    path.rename(tmp_path / "moved.parquet")
+    with pytest.raises(FileError, match="the logs of round 1 must be where they were observed"):
+        campaign.train()
+    assert campaign.observe(tmp_path / "moved.parquet") == first
+    assert "from now on they are read at" in campaign.notes[0]
     assert len(campaign.ledger.observations("spring")) == 2
+    assert len(campaign.logs(1)) == 3000
+
+
+def test_rows_of_an_earlier_round_are_not_those_that_are_due(home: Path, files: Path) -> None:
+    campaign = _open(home)
+    campaign.deploy()
+    with pytest.raises(ConfigError, match="round 1 waits for rows of its own"):
+        campaign.observe(files / "may.parquet")
+
+
+def test_an_export_decides_on_a_teams_own_columns(home: Path, world: World, tmp_path: Path) -> None:
+    campaign = _open(home)
+    deployed = campaign.deploy()
+    export_campaign(campaign, tmp_path / "out")
+    served = load_export(tmp_path / "out")
+    rows = [{"x0": x[0], "x1": x[1], "x2": x[2], "other": 1} for x in world.contexts[:50].tolist()]
+    np.testing.assert_allclose(served.contexts(rows), world.contexts[:50], rtol=1e-6)
+    items, probabilities = served.decide(rows, np.random.default_rng(0))
+    policy = campaign.policy(1, deployed.policy_hash)
+    places = [world.catalogue.ids.tolist().index(one) for one in items]
+    own = np.exp(policy.log_prob(world.contexts[:50], np.array(places)))
+    np.testing.assert_allclose(probabilities, own, rtol=1e-5)
+    with pytest.raises(ConfigError, match="row 0 lacks x2"):
+        served.decide([{"x0": 0.0, "x1": 0.0}], np.random.default_rng(0))
 
 
 def test_after_a_rollback_the_rows_of_either_policy_can_be_observed(

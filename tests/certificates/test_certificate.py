@@ -70,7 +70,7 @@ def test_all_promises_must_pass() -> None:
 
 def test_its_words_say_what_is_claimed() -> None:
     text = str(certificate())
-    assert "strict certificate, campaign 'spring', round 2: passed" in text
+    assert "strict certificate, campaign 'spring', on rows of round 2: passed" in text
     assert "errs at most 0.05 of the time" in text
     assert "bound 0.20000 >= need 0.10000 at delta 0.025, 1,234 values, smoothing" in text
     assert "assumes: rows are independent" in text

@@ -68,7 +68,9 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     accepted = run("deploy", "spring", "--by", "bo", answer="y\n")
     assert accepted.exit_code == 0 and "by bo" in accepted.output
     written = ok("export", "spring", "--out", "serving")
-    assert {"policy", "items.parquet", "certificate.json", "export.json"} == set(written["files"])
+    assert {"policy", "items.parquet", "mapping.toml", "certificate.json", "export.json"} == set(
+        written["files"]
+    )
     policy = load("serving/policy")
     write_logs(world.deploy(policy, ROWS, round=1), "june.parquet")
     found = ok("observe", "spring", "june.parquet")["status"]
@@ -125,7 +127,26 @@ def test_two_at_once_and_one_hears_who_was_first(team: Path) -> None:
     assert [one.by for one in campaign.ledger.attempts("spring")] == ["ana"]
 
 
-def test_pi0_may_be_a_word(team: Path) -> None:
+@pytest.mark.parametrize("step", ["train", "certify"])
+def test_an_interrupted_step_goes_on(
+    team: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    ok(*CREATE)
+    if step == "certify":
+        ok("train", "spring")
+    where = {"train": "save_prepared", "certify": "settle"}[step]
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"depsue.campaigns.campaign.{where}", stop)
+        found = run(step, "spring", "--quiet")
+    assert found.exit_code == 130 and "the same command goes on" in found.output
+    assert run(step, "spring", "--quiet").exit_code in (0, 4)
+
+
+def test_pi0_may_be_a_word_or_a_table_by_item_and_ids_any_column(team: Path) -> None:
     table = pl.read_parquet("may.parquet")
     supported = pl.read_parquet("items.parquet").filter(~pl.col("novel"))["id"]
     table = table.with_columns(
@@ -135,3 +156,13 @@ def test_pi0_may_be_a_word(team: Path) -> None:
     table.write_parquet("may.parquet")
     said = ok(*CREATE[:4], "--pi0", "uniform")["said"]
     assert any("each of the 10 supported items" in one for one in said)
+    items = pl.read_parquet("items.parquet").rename({"id": "sku"})
+    items.write_csv("items.csv")
+    shares = items.filter(~pl.col("novel")).select("sku", probability=pl.lit(0.1))
+    shares.rename({"sku": "item"}).write_csv("pi0.csv")
+    given = ("may.parquet", "items.csv", "--id", "sku", "--pi0", "pi0.csv")
+    said = ok("create", "other", *given)["said"]
+    assert any("pi0.csv: one probability per item" in one for one in said)
+    assert "--json without --yes" in refused("rollback", "other", "--json")
+    shares.rename({"sku": "item"}).with_columns(probability=pl.lit(0.2)).write_csv("pi0.csv")
+    assert "sum" in refused("create", "third", *given)

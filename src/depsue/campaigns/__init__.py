@@ -7,7 +7,18 @@ takes in what it logged. Each is idempotent: a step that was cut short is called
 
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.creating import create, open_home
+from depsue.campaigns.exporting import Export, export_campaign, load_export
 from depsue.campaigns.settings import CampaignSettings
 from depsue.campaigns.status import Status, status_of
 
-__all__ = ["Campaign", "CampaignSettings", "Status", "create", "open_home", "status_of"]
+__all__ = [
+    "Campaign",
+    "CampaignSettings",
+    "Export",
+    "Status",
+    "create",
+    "export_campaign",
+    "load_export",
+    "open_home",
+    "status_of",
+]

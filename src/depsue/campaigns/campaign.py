@@ -185,7 +185,7 @@ class Campaign(Past):
         change: dict[str, list[str]] = {"withdrawn": self.withdrawn(k - 1)}
         for known in self.ledger.observations(self.name):
             if self._same(known, logs):
-                return known
+                return self._known(known, source)
         self._current("observe")
         require(
             bool(self.deployed(k)),
@@ -219,6 +219,24 @@ class Campaign(Past):
             summary={**summary, **change, "served": served},
             by=self.by,
         )
+
+    def _known(self, known: Observation, source: str | Path) -> Observation:
+        """Rows that were observed before: once, and from now on at this place."""
+        place = str(Path(source).absolute())
+        if place != self.source(known):
+            self.files.save_place(known.round, place)
+            said = f"already observed as round {known.round}; from now on they are read at {place}"
+        else:
+            k = self.round
+            require(
+                known.round == k - 1 and not self.deployed(k),
+                f"round {k} waits for rows of its own",
+                found=f"{source} was observed as round {known.round} by {known.by}",
+                cure="give what was logged since the last deployment",
+            )
+            said = f"already observed as round {known.round}; nothing was changed"
+        self.notes = (said,)
+        return known
 
     @staticmethod
     def _same(known: Observation, logs: LoggedData) -> bool:

@@ -80,7 +80,7 @@ def create(
     else:
         said = ()
         mapping = mapping if isinstance(mapping, LogMapping) else read_mapping(mapping)
-    report = check_logs(source, Path(items), mapping)
+    report = check_logs(source, Path(items), mapping, id=id)
     errors = [one for one in report.findings if one.severity == "error"]
     require(
         report.usable,

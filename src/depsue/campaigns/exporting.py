@@ -4,14 +4,79 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from depsue.artifacts import write_file
 from depsue.campaigns.campaign import Campaign
 from depsue.certificates.strict import policy_hash
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.checks import FloatArray, finite_matrix
+from depsue.data.files import read_items
+from depsue.data.mapped import contexts_of
+from depsue.data.mapping import LogMapping
+from depsue.data.mapping_file import read_mapping, write_mapping
 from depsue.data.writing import write_items
 from depsue.errors import FileError, require
-from depsue.policies import load
+from depsue.policies import BasePolicy, load
+from depsue.policies.scores import Scores
+
+
+@dataclass(frozen=True, eq=False)
+class Export:
+    """What serves, as `depsue campaign export` wrote it.
+
+    Args:
+        policy: it chooses among the items by their place in the catalogue.
+        catalogue: the items.
+        mapping: how a decision's columns become a context: numbers as they are, in the mapping's
+            order, then 1 or 0 for each declared value of each text column.
+    """
+
+    policy: BasePolicy
+    catalogue: ActionCatalogue
+    mapping: LogMapping
+
+    def contexts(self, rows: Sequence[Mapping[str, Any]]) -> FloatArray:
+        """(m, d) contexts of decisions that are given as columns by name."""
+        import polars as pl
+
+        names = [*self.mapping.numeric, *self.mapping.categorical]
+        for place, row in enumerate(rows):
+            missing = [name for name in names if name not in row]
+            require(
+                not missing,
+                "a decision names every context column of the mapping",
+                found=f"row {place} lacks {', '.join(missing)}",
+                cure=f"the columns are {', '.join(names) or 'none'}",
+            )
+        columns: dict[str, Any] = {
+            f"x:{name}": pl.Series([row[name] for row in rows], dtype=pl.Float64)
+            for name in self.mapping.numeric
+        }
+        for name in self.mapping.categorical:
+            columns[f"x:{name}"] = pl.Series([str(row[name]) for row in rows], dtype=pl.String)
+        table = pl.DataFrame(columns) if columns else pl.DataFrame({"row": range(len(rows))})
+        return finite_matrix(contexts_of(table, self.mapping), "contexts")
+
+    def decide(
+        self, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+    ) -> tuple[list[Any], FloatArray]:
+        """The ids of the items to show, and the probabilities to log with them."""
+        places, probabilities = self.policy.sample(self.contexts(rows), rng)
+        return self.catalogue.ids[places].tolist(), probabilities
+
+
+def load_export(folder: str | Path, *, outside: Mapping[str, Scores] | None = None) -> Export:
+    """What `depsue campaign export` wrote; damaged files are refused."""
+    place = Path(folder)
+    policy = load(place / "policy", outside=outside)
+    items = read_items(place / "items.parquet", id="id", novel=()).catalogue
+    return Export(policy, items, read_mapping(place / "mapping.toml"))
 
 
 def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = None) -> list[str]:
@@ -53,13 +118,15 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
             cure="choose another folder",
         ) from problem
     require(
-        policy_hash(load(partial / "policy")) == hash,
+        policy_hash(load(partial / "policy", outside=campaign.outside)) == hash,
         "what is exported must be what was recorded",
         found=f"another policy in {source}",
         error=FileError,
     )
-    write_items(campaign.files.items(max(k - 1, 0)), partial / "items.parquet")
-    written = ["policy", "items.parquet"]
+    at = max(k - 1, 0)
+    write_items(campaign.files.items(at), partial / "items.parquet")
+    write_mapping(campaign.files.mapping(at), partial / "mapping.toml")
+    written = ["policy", "items.parquet", "mapping.toml"]
     attempts = [one for one in campaign.ledger.attempts(campaign.name) if one.certified == hash]
     if attempts and attempts[-1].certificate is not None:
         write_file(partial / "certificate.json", attempts[-1].certificate.encode())

@@ -74,6 +74,15 @@ class CampaignFiles:
         features = None if found.features is None else np.asarray(found.features)
         return ActionCatalogue(found.ids, found.novel, features)
 
+    def save_place(self, k: int, place: str) -> None:
+        """Remember that the logs of round k were moved."""
+        artifacts.write_file(self.round(k) / "place.txt", place.encode())
+
+    def place(self, k: int) -> str | None:
+        """Where the logs of round k were moved to; None if they were not."""
+        path = self.round(k) / "place.txt"
+        return path.read_text() if path.exists() else None
+
     def save_mapping(self, k: int, mapping: LogMapping) -> None:
         """Keep the mapping of round k."""
         artifacts.write_file(self.round(k) / "mapping.toml", to_toml(mapping).encode())

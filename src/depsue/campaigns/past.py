@@ -20,7 +20,7 @@ from depsue.errors import ConfigError, FileError, require
 from depsue.learners.course import Course
 from depsue.learners.exploring import Choice, choices
 from depsue.learners.prepare import Expected
-from depsue.ledger import Attempt, Candidate, Deployment, Ledger
+from depsue.ledger import Attempt, Candidate, Deployment, Ledger, Observation
 from depsue.policies import BasePolicy, load
 from depsue.policies.adapted import Adapted
 from depsue.policies.scores import Scores
@@ -108,14 +108,27 @@ class Past:
             cure="restore the folder from a copy",
         )
 
+    def source(self, seen: Observation) -> str:
+        """Where the rows of an observation are now."""
+        return self.files.place(seen.round) or seen.source
+
     def logs(self, k: int) -> LoggedData:
         """The rows of round k, read again and held against the ledger."""
         found = self.ledger.observations(self.name)[k]
-        logs = read_from(found.source, self.files.mapping(k), self.files.items(k), k)
+        place = self.source(found)
+        try:
+            logs = read_from(place, self.files.mapping(k), self.files.items(k), k)
+        except FileError as problem:
+            raise FileError(
+                f"the logs of round {k} must be where they were observed",
+                found=f"{place}: {problem.found}",
+                cure="put them back, or name their new place: depsue campaign observe "
+                f"{self.name} PATH",
+            ) from problem
         if logs.hash != found.data_hash:
             raise FileError(
                 "the logs of a round must be as they were observed",
-                found=f"{found.source} has the hash {logs.hash[:12]}, observed was "
+                found=f"{place} has the hash {logs.hash[:12]}, observed was "
                 f"{found.data_hash[:12]}, with {found.rows:,} rows",
                 cure="put the files of that day back",
             )

@@ -117,7 +117,8 @@ def status_of(campaign: Campaign) -> Status:
     )
     newest = deployments[-1] if deployments else None
     serving = "pi0" if newest is None else _called(campaign, newest)
-    may = campaign.choices(k) if k <= campaign.rounds else ()
+    deployed = any(one.round == k for one in deployments)
+    may = () if deployed or k > campaign.rounds else campaign.choices(k)
     per = "for each deployment" if explore.per == "deployment" else "for the whole campaign"
     return Status(
         name=name,

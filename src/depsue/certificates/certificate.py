@@ -112,15 +112,15 @@ class Certificate:
         if self.kind == "paper":
             claim = f"level {self.delta:g} as published, not guaranteed: see the gaps"
         head = (
-            f"{self.kind} certificate, campaign {self.campaign!r}, round {self.round}: "
+            f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}: "
             f"{'passed' if self.passed else 'failed'} ({claim})"
         )
         lines = [head]
         for v in self.verdicts:
             sign = ">=" if v.passed else "<"
             lines.append(
-                f"  {v.promise.name}: floor {v.promise.floor}, bound {v.bound:.5f} {sign} need "
-                f"{v.need:.5f} at delta {v.delta:g}, {v.n:,} values, {self.bound}"
+                f"  {v.promise.name}: floor {v.promise.floor}, {_of(v)}bound {v.bound:.5f} {sign} "
+                f"need {v.need:.5f} at delta {v.delta:g}, {v.n:,} values, {self.bound}"
             )
         for words in self.assumptions:
             lines.append(f"  {words}" if words.startswith("gap:") else f"  assumes: {words}")
@@ -167,3 +167,9 @@ class Certificate:
                 "the file must be a certificate", found=f"{path}: {problem}", cure="check the path"
             ) from problem
         return cls.from_json(text)
+
+
+def _of(verdict: Verdict) -> str:
+    """What the bound is on, where it is not the value itself."""
+    paired = verdict.promise.floor.ratio is not None and verdict.ceiling is None
+    return "of the value less that floor: " if paired else ""

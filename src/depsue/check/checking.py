@@ -41,6 +41,7 @@ def check_logs(
     *,
     position: int | str | None = None,
     estimate: bool = False,
+    id: str | None = None,
 ) -> Report:
     """Check logs; what is wrong with them is in the report, not raised.
 
@@ -50,6 +51,7 @@ def check_logs(
         mapping: which column is what; None guesses.
         position: keep this position only, whatever the mapping says.
         estimate: estimate propensities where the mapping names none.
+        id: the column of the items' ids; None takes "id", else "action", else "item_id".
 
     Raises:
         DepsueError: a file cannot be read, or no action or reward can be guessed.
@@ -80,7 +82,7 @@ def check_logs(
         findings += rows_rules(source, found, mapping)
         findings += support_rules(found, effective)
         if items is not None:
-            findings += item_findings(items, found, facts)
+            findings += item_findings(items, found, facts, id)
         findings += _propensities(found, mapping, facts, notes)
         if not _broken(found, mapping):
             findings += changes(found.sample, mapping, notes)

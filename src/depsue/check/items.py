@@ -13,10 +13,12 @@ from depsue.data.tables import listed_names
 from depsue.errors import DataError
 
 
-def item_findings(path: str | Path, found: Summary, facts: dict[str, Any]) -> Iterator[Finding]:
+def item_findings(
+    path: str | Path, found: Summary, facts: dict[str, Any], id: str | None = None
+) -> Iterator[Finding]:
     """What does not fit; and into `facts` go the numbers of items and of novel ones."""
     try:
-        ids, novel = read_ids(path)
+        ids, novel = read_ids(path, id)
     except DataError as problem:
         yield Finding.of("items", problem)
         return

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import getpass
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from depsue.errors import require
 
 if TYPE_CHECKING:
     from depsue.campaigns import Campaign
@@ -153,7 +157,7 @@ def train(
     from depsue.progress import bars
 
     campaign = _opened(name, home, ledger, by)
-    with bars(not quiet and not as_json) as watch:
+    with _interruptible(), bars(not quiet and not as_json) as watch:
         made = campaign.train(seed=seed, watch=watch)
     expected = made.fixed["expected"]
     said = [
@@ -185,11 +189,17 @@ def certify(
     from depsue.progress import bars
 
     campaign = _opened(name, home, ledger, by)
-    with bars(not quiet and not as_json) as watch:
+    with _interruptible(), bars(not quiet and not as_json) as watch:
         attempt = campaign.certify(watch=watch)
     said = [f"attempt {attempt.attempt}: {attempt.state}"]
     if attempt.certificate is not None:
-        said = [str(Certificate.from_json(attempt.certificate))]
+        certificate = Certificate.from_json(attempt.certificate)
+        said = [str(certificate)]
+        if not certificate.passed:
+            said.append(
+                f"not even the safest of {certificate.listed} levels passed: more rows would help "
+                "(depsue plan says how many); what needs no certificate is below"
+            )
     _show(campaign, as_json, said)
     if not attempt.passed:
         raise typer.Exit(FAILED)
@@ -211,6 +221,7 @@ def deploy(
     campaign = _opened(name, home, ledger, by)
     may = campaign.choices()
     if may and not yes:
+        _require_yes(as_json)
         chosen = next((one for one in may if what in (None, one.what)), may[0])
         _ask(f"Users will see it: {chosen.why}. Deploy?")
     made = campaign.deploy(what)
@@ -238,12 +249,10 @@ def observe(
     """Take in what a round logged; the same file twice is one observation."""
     campaign = _opened(name, home, ledger, by)
     made = campaign.observe(logs, mapping=mapping, items=items, id=id)
-    said = [f"round {made.round}: {made.rows:,} rows observed"]
-    for what in ("arrived", "withdrawn"):
-        if made.summary.get(what):
-            said.append(
-                f"{len(made.summary[what])} items {what}: {', '.join(made.summary[what][:5])}"
-            )
+    said = list(campaign.notes) or [f"round {made.round}: {made.rows:,} rows observed"]
+    for what in ("arrived", "withdrawn") if not campaign.notes else ():
+        ids = made.summary.get(what, [])
+        said += [f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}"] if ids else []
     _show(campaign, as_json, said)
 
 
@@ -280,9 +289,11 @@ def rollback(
     """Serve what served before, from now on: pi0, or what an earlier round deployed."""
     campaign = _opened(name, home, ledger, by)
     if not yes:
+        _require_yes(as_json)
         _ask(f"Users will see {'pi0' if to == 0 else f'what round {to} deployed'}. Roll back?")
     made = campaign.rollback(to)
-    _show(campaign, as_json, [f"rolled back to {made.policy_hash[:12]}"])
+    what = "pi0" if to == 0 else f"what round {to} deployed"
+    _show(campaign, as_json, [f"rolled back to {what} ({made.policy_hash[:12]})"])
 
 
 @app.command()
@@ -340,8 +351,23 @@ def _who(by: str | None) -> str:
         return "unknown"
 
 
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C in long work is one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("depsue: interrupted; the same command goes on", err=True)
+        raise typer.Exit(130) from None
+
+
+def _require_yes(as_json: bool) -> None:
+    rule = "--json does not ask"
+    require(not as_json, rule, found="--json without --yes", cure="add --yes")
+
+
 def _ask(question: str) -> None:
-    if not typer.confirm(question):
+    if not typer.confirm(question, err=True):
         typer.echo("depsue: nothing was changed", err=True)
         raise typer.Exit(1)
 

@@ -40,6 +40,9 @@ def check(
         bool,
         typer.Option("--estimate-propensities", help="Where none were logged: take frequencies."),
     ] = False,
+    id: Annotated[
+        str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Are these logs fit for use? Says what they hold, what is wrong, and how to mend it.
@@ -62,7 +65,7 @@ def check(
         known = replace(known, r_max=r_max)
         said = tuple(one for one in said if not one.startswith("r_max"))
     keep = int(position) if position is not None and position.lstrip("-").isdecimal() else position
-    report = check_logs(source, items, known, position=keep, estimate=estimate_propensities)
+    report = check_logs(source, items, known, position=keep, estimate=estimate_propensities, id=id)
     report = replace(report, notes=(*said, *report.notes))
     if write_mapping is not None:
         written(report.mapping, write_mapping, force=force)

@@ -156,7 +156,7 @@ def choices(
     if certificate.passed:
         nu = certificate.shares[1]
         tested = f"the boldest of {certificate.tested} levels tested"
-        how = "aimed at" if np.isclose(nu, aim) else tested
+        how = "as much as was aimed at" if np.isclose(nu, aim) else tested
         why = f"certified: novelty {nu:.3f}, {how}"
         options.append(Choice("certified", nu, expected.value(nu), why))
     if certain > 0:

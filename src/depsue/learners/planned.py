@@ -266,7 +266,8 @@ def assumed_words(rows: LoggedData, n: float, settings: PlanSettings) -> tuple[s
     return (
         "every logged propensity is the probability with which its action was drawn",
         ", ".join(limits),
-        f"units are independent: the {n:,.0f} independent values to come are about units"
+        f"units are independent: the rows of those left to certify with count for about {n:,.0f} "
+        "independent rows"
         if rows.unit is not None
         else f"rows are independent draws: {n:,.0f} of them are left to certify with",
         "novel items count as worth nothing until they have been shown, so the levels do not rest "

@@ -13,7 +13,7 @@ from depsue.data.tables import KINDS, listed_names
 from depsue.errors import ConfigError, DataError, FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load
-from depsue.policies.given_table import SHARE, Contexts, read_table
+from depsue.policies.given_table import SHARE, Contexts, read_shares, read_table
 from depsue.policies.onnx import OnnxScores
 from depsue.policies.scores import OwnPolicy
 from depsue.policies.simple import ByItem, SoftmaxOfScores, Uniform
@@ -175,6 +175,10 @@ def _onnx(path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, score
 
 
 def _table(path: Path, catalogue: ActionCatalogue, contexts: Contexts, scores: bool) -> Given:
+    shares = None if scores else read_shares(path, catalogue, contexts)
+    if shares is not None:
+        note = f"pi0 is {path.name}: one probability per item, whatever the context"
+        return Given(ByItem(shares), (note,))
     column = "scores" if scores else "probabilities"
     table, notes = read_table(path, catalogue, contexts, column=column)
     what = (

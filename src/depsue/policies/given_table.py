@@ -76,6 +76,33 @@ def read_table(
     return _one_row_per_context(matrix, values), tuple(notes)
 
 
+def read_shares(
+    path: str | Path, catalogue: ActionCatalogue, contexts: Contexts
+) -> FloatArray | None:
+    """(A,) a table by item: one row each, its id and a column `probability`; None if it is none."""
+    frame = scanned(path)
+    names = names_in(frame, path)
+    likely = ("id", "item", "item_id", "action")
+    action = (contexts.action,) if isinstance(contexts, LogMapping) else ()
+    key = next((one for one in (*action, *likely) if one in names), None)
+    if "probability" not in names or key is None or set(_named(contexts)) & set(names):
+        return None
+    table = collected(frame, [key, "probability"], path, len(catalogue) + 1)
+    place = {str(one): at for at, one in enumerate(catalogue.ids.tolist())}
+    ids = [str(one) for one in table[key].to_list()]
+    unknown = [one for one in ids if one not in place]
+    if unknown or len(set(ids)) < len(ids):
+        raise DataError(
+            "a table by item has one row for each item that pi0 shows",
+            column=key,
+            found=f"unknown: {listed_names(unknown)}" if unknown else "an id occurs twice",
+            cure="take the ids of the items file, once each",
+        )
+    shares = np.zeros(len(catalogue))
+    shares[[place[one] for one in ids]] = number_column(table["probability"], "probability")
+    return np.asarray(_distributions(shares[None], catalogue)[0])
+
+
 def _placed(values: FloatArray, catalogue: ActionCatalogue) -> FloatArray:
     """(m, A) out of (m, A) numbers, or out of one for each supported action; the rest is 0."""
     if values.shape[1] == len(catalogue):
