@@ -79,7 +79,8 @@ class CellStore:
     def gather(self) -> None:
         """Put all finished cells into one file of lines."""
         results, paths = self._read()
-        lines = "".join(json.dumps(result) + "\n" for _, result in sorted(results.items()))
+        whole = [json.dumps(one, separators=(",", ":")) for _, one in sorted(results.items())]
+        lines = "".join(line + "\n" for line in whole)
         self._replace(self.folder / GATHERED, lines)
         leftover = self._folder_of_cells.glob(".*.json.*")  # what an interrupt left
         for path in (*paths, *leftover):

@@ -65,7 +65,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
             found = _depsue(recipe, cell, worlds, clock)
         with clock("evaluation"):
             logging = _logging_policy(worlds)
-    return {
+    return _short({
         "recipe": recipe.name,
         "config": recipe.hash_of(cell.method),
         "data": check_data(recipe, data),
@@ -77,7 +77,16 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
         **found,
         "seconds": {name: round(spent, 2) for name, spent in clock.seconds.items()},
         "peak_mib": _peak_mib(),
-    }
+    })  # fmt: skip
+
+
+def _short(value: Any) -> Any:
+    """With nine digits of every number: files of hundreds of cells stay small."""
+    if isinstance(value, float):
+        return float(f"{value:.9g}")
+    if isinstance(value, dict):
+        return {name: _short(one) for name, one in value.items()}
+    return [_short(one) for one in value] if isinstance(value, list) else value
 
 
 class Clock:
