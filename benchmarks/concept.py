@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 
 from depsue.certificates import Floor, Promise
 from depsue.data.checks import FloatArray, IntArray
-from depsue.experiments.pages import writable_folder
 from depsue.experiments.world import SyntheticSettings, synthetic_world
 from depsue.learners import ExploreSettings, run_exploration
 from depsue.progress import bars
+from depsue.reports.pages import writable_folder
 from depsue.rewards import RewardSettings
 
 BLUE, RED, GREEN, GREY = "#1f5a96", "#b3312c", "#2e7d4f", "#6b7280"

@@ -20,8 +20,8 @@ from depsue.experiments.error_rates.paper_kinds import LARGE, MANY
 from depsue.experiments.error_rates.rate import DELTA
 from depsue.experiments.error_rates.small_world import MISS
 from depsue.experiments.error_rates.strict_kinds import BASE, FEWER, ROWS
-from depsue.experiments.pages import writable_folder
 from depsue.progress import bars
+from depsue.reports.pages import writable_folder
 
 COLOURS = {
     "normal": "#1f5a96",

@@ -15,8 +15,8 @@ from pathlib import Path
 from depsue.experiments.hostile.figure import figure
 from depsue.experiments.hostile.page import page
 from depsue.experiments.hostile.sweep import NAMES, sweep
-from depsue.experiments.pages import writable_folder
 from depsue.progress import bars
+from depsue.reports.pages import writable_folder
 
 
 def main() -> None:

@@ -36,9 +36,9 @@ from depsue.data.mapping_file import write_mapping
 from depsue.data.sources import Source, open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import DepsueError
-from depsue.experiments.pages import as_svg, writable_folder
 from depsue.experiments.world import World
 from depsue.policies import ByItem, Uniform, save
+from depsue.reports.pages import as_svg, writable_folder
 
 
 def mapping_of(logs: Path) -> LogMapping:

@@ -110,6 +110,27 @@ def test_repeated_rows(good: pl.DataFrame) -> None:
     assert check(apart).facts["repeated rows"] == 0
 
 
+def test_propensities_in_percent(good: pl.DataFrame) -> None:
+    report = check(good.with_columns(pl.col("propensity") * 100))
+    assert names(report) == ["propensity-percent"] and not report.usable
+    finding = report.findings[0]
+    assert finding.value == "8,000 of 8,000 rows are above 1, none above 100: as in per cent"
+    assert finding.cure.startswith("divide column 'propensity' by 100")
+    rare = pl.when(pl.int_range(len(good)) < 9).then(0.5).otherwise(pl.col("propensity") * 100)
+    assert names(check(good.with_columns(propensity=rare))) == ["propensity-percent"]
+    for times in (3, 250):
+        wrong = good.with_columns(pl.col("propensity") * times)
+        assert names(check(wrong))[0] == "propensity-range"
+
+
+def test_one_row_is_singular(good: pl.DataFrame) -> None:
+    row = pl.int_range(len(good))
+    wrong = good.with_columns(propensity=pl.when(row == 7).then(1.5).otherwise("propensity"))
+    assert check(wrong).findings[0].value == "1 of 8,000 rows is outside"
+    low = good.with_columns(click=pl.when(row == 7).then(-1).otherwise("click"))
+    assert check(low).findings[0].value.startswith("1 row below 0, 0 above r_max")
+
+
 def test_propensities_too_small_to_divide_by(good: pl.DataFrame) -> None:
     tiny = good.with_columns(propensity=pl.lit(5e-324))
     assert names(check(tiny)) == ["propensity-range"]

@@ -267,13 +267,13 @@ class Campaign(Past):
         said = []
         if summary.get("arrived"):
             said.append(
-                f"{len(summary['arrived'])} items arrived before these rows were certified on: no "
-                "row shows them, so their reward counts as zero"
+                f"items that arrived before these rows were certified on: {len(summary['arrived'])}; "
+                "no row shows them, so their reward counts as zero"
             )
         if summary.get("withdrawn"):
             said.append(
-                f"{len(summary['withdrawn'])} items are withdrawn: pi0, which the floor is taken "
-                "of, is pi0 without them, its other probabilities raised in proportion"
+                f"items that are withdrawn: {len(summary['withdrawn'])}; pi0, which the floor is "
+                "taken of, is pi0 without them, its other probabilities raised in proportion"
             )
         return said
 

@@ -80,7 +80,7 @@ def check_logs(
     else:
         effective = _facts(source, found, mapping, facts)
         findings += rows_rules(source, found, mapping)
-        findings += support_rules(found, effective)
+        findings += support_rules(found, mapping, effective)
         if items is not None:
             findings += item_findings(items, found, facts, id)
         findings += _propensities(found, mapping, facts, notes)

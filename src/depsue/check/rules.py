@@ -10,6 +10,7 @@ from depsue.check.summary import LEAST, Summary
 from depsue.data.checks import FILL
 from depsue.data.mapping import LogMapping
 from depsue.data.sources import Source
+from depsue.plural import counted, plural
 
 if TYPE_CHECKING:
     from depsue.data.dsjson import BadLine
@@ -29,7 +30,9 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
     for name, count in found.missing.items():
         yield _missing(name, count, n, mapping)
     if totals.get("broken ids"):
-        rule, value = "ids must be whole numbers or text", f"{totals['broken ids']:,} rows are not"
+        broken = totals["broken ids"]
+        rule = "ids must be whole numbers or text"
+        value = f"{counted(broken, 'row')} {plural(broken, 'is', 'are')} not"
         yield Finding("action-ids", "error", rule, value, f"cast column '{mapping.action}'")
     if totals["low"] or totals["high"]:
         low, high = totals["least reward"], totals["largest reward"]
@@ -37,7 +40,7 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
             "reward-range",
             "error",
             f"rewards must lie in [0, r_max] with r_max = {mapping.r_max:g}",
-            f"{totals['low']:,} rows below 0, {totals['high']:,} above r_max; "
+            f"{counted(totals['low'], 'row')} below 0, {totals['high']:,} above r_max; "
             f"from {low:g} to {high:g}",
             "declare r_max in the mapping; for revenue [reward] shift (for what is below 0) and "
             "cap, which the certificate then states",
@@ -53,7 +56,7 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
     for name, limit in mapping.other_rewards.items():
         if totals[f"outside:{name}"]:
             rule = f"'{name}' must lie in [0, {limit:g}], as [other_rewards] says"
-            value = f"{totals[f'outside:{name}']:,} of {n:,} rows are outside"
+            value = _outside(totals[f"outside:{name}"], n)
             yield Finding("other-reward", "error", rule, value, "declare its largest value")
     if found.repeated is not None and found.repeated > REPEATED:
         yield Finding(
@@ -76,7 +79,9 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
             )
 
 
-def support_rules(found: Summary, effective: float | None) -> Iterator[Finding]:
+def support_rules(
+    found: Summary, mapping: LogMapping, effective: float | None
+) -> Iterator[Finding]:
     """Actions with few rows, and propensities that are out of range or almost certain."""
     n, totals = found.rows, found.totals
     counts = found.counts()
@@ -92,17 +97,28 @@ def support_rules(found: Summary, effective: float | None) -> Iterator[Finding]:
             "actions-rare",
             "warning",
             f"each action should have {FEWEST_ROWS} rows",
-            f"{len(rare):,} of {len(counts):,} actions have fewer",
+            f"{len(rare):,} of {counted(len(counts), 'action')} "
+            f"{plural(len(rare), 'has', 'have')} fewer",
             "log more, or leave these items out of the catalogue; little can be said of them",
         )
     if "outside" not in totals:
+        return
+    if totals["outside"] and _in_percent(found):
+        yield Finding(
+            "propensity-percent",
+            "error",
+            f"propensities must lie in (0, 1], and not below {LEAST:g}",
+            f"{totals['above one']:,} of {counted(n, 'row')} "
+            f"{plural(totals['above one'], 'is', 'are')} above 1, none above 100: as in per cent",
+            f"divide column '{mapping.propensity}' by 100; if it holds weights 1/p, invert them",
+        )
         return
     if totals["outside"]:
         yield Finding(
             "propensity-range",
             "error",
             f"propensities must lie in (0, 1], and not below {LEAST:g}",
-            f"{totals['outside']:,} of {n:,} rows are outside",
+            _outside(totals["outside"], n),
             "log the probability with which the shown action was drawn",
         )
     elif totals["certain"] == n:
@@ -138,6 +154,16 @@ def is_harmless(name: str, mapping: LogMapping) -> bool:
     return name.startswith("x:") and name[2:] in mapping.categorical
 
 
+def _outside(count: int, n: int) -> str:
+    return f"{count:,} of {counted(n, 'row')} {plural(count, 'is', 'are')} outside"
+
+
+def _in_percent(found: Summary) -> bool:
+    """Whether all propensities lie in (0, 100], and most of them above 1."""
+    there = found.rows - found.missing.get("propensity", 0)
+    return bool(found.totals["to 100"] == there and 2 * found.totals["above one"] > there)
+
+
 def _lines(bad: tuple[BadLine, ...], n: int) -> Finding:
     shown = "; ".join(str(one) for one in bad[:5]) + ("; ..." if len(bad) > 5 else "")
     many = len(bad) > BAD_LINES * (n + len(bad))
@@ -145,7 +171,7 @@ def _lines(bad: tuple[BadLine, ...], n: int) -> Finding:
         "lines",
         "error" if many else "warning",
         "every line must be a decision that can be read",
-        f"{len(bad):,} of {n + len(bad):,} lines cannot: {shown}",
+        f"{len(bad):,} of {counted(n + len(bad), 'line')} cannot: {shown}",
         "mend what writes them; lines left out by what was shown would bias everything",
     )
 
@@ -159,5 +185,5 @@ def _missing(name: str, count: int, n: int, mapping: LogMapping) -> Finding:
         rule = f"column '{column}' must hold times that can be read"
     severity = "warning" if harmless else "error"
     more = "; they count as none of the declared values" if harmless else ""
-    value = f"{count:,} of {n:,} rows{more}"
+    value = f"{count:,} of {counted(n, 'row')}{more}"
     return Finding(f"missing-{column}", severity, rule, value, FILL)  # type: ignore[arg-type]

@@ -126,6 +126,8 @@ def _totals(schema: Any, mapping: LogMapping) -> dict[str, pl.Expr]:
         found["outside"] = (~ok & p.is_not_nan()).sum()
         found["least propensity"] = p.filter(ok).min()
         found["certain"] = (p == 1).sum()
+        found["to 100"] = ((p > 0) & (p <= 100)).sum()
+        found["above one"] = ((p > 1) & (p <= 100)).sum()
         found["nearly certain"] = (ok & (p > 0.99)).sum()
     if "time" in schema:
         time = pl.col("time").fill_nan(None) if schema["time"].is_float() else pl.col("time")

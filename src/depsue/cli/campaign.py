@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from depsue.errors import require
+from depsue.plural import counted
 
 if TYPE_CHECKING:
     from depsue.campaigns import Campaign
@@ -134,7 +135,7 @@ def create(
         settings=CampaignSettings(explore, seed, retries, decisions),
         novel=None if novel is None else names_of(novel),
         id=id,
-        by=_who(by),
+        by=who(by),
         home=home,
         ledger=open_home(home, ledger, create=True),
     )
@@ -163,7 +164,7 @@ def train(
     said = [
         f"candidate {made.policy_hash[:12]} of round {made.round}: up to "
         f"{max(row[1] for row in made.fixed['shares']):.3f} novelty in "
-        f"{len(made.fixed['shares'])} levels, bound {made.fixed['bound']}",
+        f"{counted(len(made.fixed['shares']), 'level')}, bound {made.fixed['bound']}",
         f"anticipated value / V(pi0): old part {expected['old']:.3f}, new part "
         f"{expected['new']:.3f}; nothing of it is promised",
         *campaign.notes,
@@ -196,9 +197,11 @@ def certify(
         certificate = Certificate.from_json(attempt.certificate)
         said = [str(certificate)]
         if not certificate.passed:
+            n = certificate.listed
+            which = "the one level failed" if n == 1 else f"even the safest of {n} levels failed"
             said.append(
-                f"not even the safest of {certificate.listed} levels passed: more rows would help "
-                "(depsue plan says how many); what needs no certificate is below"
+                f"{which}: more rows would help (depsue plan says how many); what needs no "
+                "certificate is below"
             )
     _show(campaign, as_json, said)
     if not attempt.passed:
@@ -249,7 +252,7 @@ def observe(
     """Take in what a round logged; the same file twice is one observation."""
     campaign = _opened(name, home, ledger, by)
     made = campaign.observe(logs, mapping=mapping, items=items, id=id)
-    said = list(campaign.notes) or [f"round {made.round}: {made.rows:,} rows observed"]
+    said = list(campaign.notes) or [f"round {made.round}: {counted(made.rows, 'row')} observed"]
     for what in ("arrived", "withdrawn") if not campaign.notes else ():
         ids = made.summary.get(what, [])
         said += [f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}"] if ids else []
@@ -329,7 +332,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write the campaign's story as one self-contained HTML page."""
-    from depsue.cli.campaign_report import write_report
+    from depsue.reports.campaign import write_report
 
     campaign = _opened(name, home, ledger, "reader")
     page = write_report(campaign, out or campaign.files.folder / "report.html")
@@ -339,10 +342,10 @@ def report(
 def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
     from depsue.campaigns import Campaign, open_home
 
-    return Campaign(open_home(home, ledger), home, name, by=_who(by))
+    return Campaign(open_home(home, ledger), home, name, by=who(by))
 
 
-def _who(by: str | None) -> str:
+def who(by: str | None) -> str:
     if by is not None:
         return by
     try:

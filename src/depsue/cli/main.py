@@ -13,6 +13,7 @@ from depsue.cli.campaign import app as campaign
 from depsue.cli.check import check
 from depsue.cli.plan import plan
 from depsue.cli.reproduce import reproduce
+from depsue.cli.serve import serve, token
 from depsue.errors import DepsueError
 
 app = typer.Typer(
@@ -73,8 +74,8 @@ def demo(
     from depsue.cli.tables import demo_table, show
     from depsue.experiments.demo import DemoSettings, run_demo
     from depsue.experiments.demo_report import write_report
-    from depsue.experiments.pages import writable_folder
     from depsue.progress import bars
+    from depsue.reports.pages import writable_folder
 
     writable_folder(out)
     base = DemoSettings()
@@ -96,6 +97,8 @@ def demo(
 
 
 app.add_typer(campaign)
+app.add_typer(token)
 app.command()(check)
 app.command()(plan)
 app.command()(reproduce)
+app.command()(serve)

@@ -118,7 +118,7 @@ def plan(
             cure="depsue plan logs.parquet items.parquet, or depsue plan --rows-for 0.1 "
             "--reward-rate 0.05",
         )
-        from depsue.cli.plan_report import show_before_logs
+        from depsue.cli.plan_tables import show_before_logs
 
         spread = SPREAD if spread is None else spread
         aim = Aim(kept, delta, max_novelty, 1.0 if r_max is None else r_max)
@@ -131,14 +131,15 @@ def plan(
         cure="leave them out: the logs say it",
     )
     from depsue.cli.columns import ColumnOptions, mapped_by, require_first_round
-    from depsue.cli.plan_report import show_plan, write_plan
+    from depsue.cli.plan_tables import show_plan
     from depsue.data.files import read_items
     from depsue.data.mapped import mapped, read_mapped
     from depsue.data.sources import open_source
-    from depsue.experiments.pages import writable_folder
     from depsue.learners.frontier import plan as planned
     from depsue.learners.planned import PlanSettings
     from depsue.progress import bars
+    from depsue.reports.pages import writable_folder
+    from depsue.reports.plan import write_plan
 
     said_of = ColumnOptions(
         action, reward, propensity, unit, names_of(context or ""), r_max, mapping

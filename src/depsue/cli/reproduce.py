@@ -100,11 +100,11 @@ def reproduce(
     A cell is one method at one beta (or epsilon) with one seed. Finished cells are kept, so the
     same command goes on where it was interrupted, and more seeds can be added later.
     """
-    from depsue.experiments.pages import writable_folder
     from depsue.experiments.paper.cells import CellStore
     from depsue.experiments.paper.outputs.report import summary, write_outputs
     from depsue.experiments.paper.recipe import load_recipe, recipe_folder
     from depsue.experiments.paper.sweep import in_processes, sweep
+    from depsue.reports.pages import writable_folder
 
     _refuse_contradictions(experiment, preset, recipe, engine, address)
     if recipe is None:

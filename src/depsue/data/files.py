@@ -146,7 +146,7 @@ def _novel(
     else:
         shown = {str(one) for one in (logged.unique().to_list() if logged is not None else [])}
         mask = np.array([one not in shown for one in text])
-        notes.append(f"{int(mask.sum())} items never occur in the logs: they are taken as novel")
+        notes.append(f"{int(mask.sum()):,} of the items never occur in the logs: taken as novel")
     require(
         bool(mask.any()),
         "there must be a novel item to plan for",

@@ -13,10 +13,8 @@ from matplotlib.figure import Figure
 
 from depsue._version import __version__
 from depsue.experiments.demo import DemoResult, DemoRow
-from depsue.experiments.pages import as_svg, writable_folder
 from depsue.policies import ScoreTable
-
-BLUE, RED, GREEN, GREY = "#1f5a96", "#b3312c", "#2e7d4f", "#6b7280"
+from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg, writable_folder
 
 
 def write_report(result: DemoResult, folder: str | Path) -> Path:

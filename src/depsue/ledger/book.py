@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import sqlalchemy as sa
@@ -129,8 +130,11 @@ class Book:
 def no_campaign(name: str, names: Sequence[str]) -> ConfigError:
     """There is no campaign of that name."""
     there = ", ".join(repr(one) for one in names[-10:]) or "none"
+    known = {one.lower(): one for one in names}
+    close = get_close_matches(str(name).lower(), known, n=1)
+    cure = f"did you mean {known[close[0]]!r}? if not, " if close else "check the name, or "
     return ConfigError(
         "there must be a campaign of that name",
         found=f"{short(name)}; there is {there}",
-        cure="check the name, or create the campaign",
+        cure=f"{cure}create the campaign",
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from depsue.rewards.mlp import BatchedMlp
 
 FAMILY = "reward model"
 Combine = Literal["mean", "min", "optimistic"]
+FEW = 256
+"""Contexts whose predictions are kept until others are asked about."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +88,18 @@ class MlpRewardModel:
         )
         self._mlp, self._features = mlp, torch.from_numpy(np.array(features, dtype=np.float32))
         self.r_max, self.combine, self.report = float(r_max), combine, report
+        self._members = _Members(mlp, self._features, self.r_max)
 
     def combined(self, combine: Combine) -> MlpRewardModel:
         """The same members, combined otherwise; the report is of one combination."""
         report = self.report if combine == self.combine else None
-        return MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, report)
+        same = MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, report)
+        same._members = self._members
+        return same
 
     def members(self, contexts: FloatArray) -> FloatArray:
         """(B, m, A) predictions of each member."""
-        with torch.no_grad():
-            logits = self._mlp.all_pairs(_tensor(contexts), self._features)
-            return np.asarray(logits.sigmoid_().mul_(self.r_max).numpy())
+        return self._members(contexts)
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
@@ -164,7 +169,44 @@ class MlpRewardModel:
             tensors["shift"],
             tensors["scale"],
         )
-        return cls(mlp, arrays["features"], settings["r_max"], settings["combine"])
+        model = cls(mlp, arrays["features"], settings["r_max"], settings["combine"])
+        model._members = _LOADED.setdefault(_digest(arrays, model.r_max), model._members)
+        return model
+
+
+class _Members:
+    """(B, m, A) predictions of each member; those of a few contexts are kept until the next.
+
+    The parts of a policy combine the same members differently, and ask one after the other.
+    """
+
+    def __init__(self, mlp: BatchedMlp, features: torch.Tensor, r_max: float) -> None:
+        self._mlp, self._features, self._r_max = mlp, features, r_max
+        self._last: tuple[FloatArray, FloatArray] | None = None
+
+    def __call__(self, contexts: FloatArray) -> FloatArray:
+        last = self._last
+        if last is not None and np.array_equal(last[0], contexts):
+            return last[1]
+        with torch.no_grad():
+            logits = self._mlp.all_pairs(_tensor(contexts), self._features)
+            found = np.asarray(logits.sigmoid_().mul_(self._r_max).numpy())
+        if len(contexts) <= FEW:
+            found.flags.writeable = False
+            self._last = np.array(contexts), found
+        return found
+
+
+_LOADED: WeakValueDictionary[str, _Members] = WeakValueDictionary()
+"""Members of models that were loaded: the same arrays, in several parts of a policy, are one."""
+
+
+def _digest(arrays: artifacts.Arrays, r_max: float) -> str:
+    whole = hashlib.sha256(repr(r_max).encode())
+    for name in sorted(arrays):
+        whole.update(f"{name}{arrays[name].shape}{arrays[name].dtype}".encode())
+        whole.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return whole.hexdigest()
 
 
 class OwnRewardModel:

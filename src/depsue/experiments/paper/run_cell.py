@@ -65,7 +65,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
             found = _depsue(recipe, cell, worlds, clock)
         with clock("evaluation"):
             logging = _logging_policy(worlds)
-    return _short({
+    result: Result = _short({
         "recipe": recipe.name,
         "config": recipe.hash_of(cell.method),
         "data": check_data(recipe, data),
@@ -78,6 +78,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
         "seconds": {name: round(spent, 2) for name, spent in clock.seconds.items()},
         "peak_mib": _peak_mib(),
     })  # fmt: skip
+    return result
 
 
 def _short(value: Any) -> Any:

@@ -37,12 +37,12 @@ def write_outputs(
     import matplotlib
     from jinja2 import Environment, PackageLoader
 
-    from depsue.experiments.pages import as_svg, writable_folder
     from depsue.experiments.paper.outputs.claim import GROUPS_NOTE
     from depsue.experiments.paper.outputs.claims import all_claims, claims_markdown, tally
     from depsue.experiments.paper.outputs.figures import all_figures
     from depsue.experiments.paper.outputs.tables import all_tables
     from depsue.experiments.paper.outputs.tables_summary import TITLES_NOTE
+    from depsue.reports.pages import as_svg, writable_folder
 
     runs = Runs(recipe, results)
     require(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from depsue.certificates import Promise
-from depsue.cli.campaign_report.story import Kept, Story, Tried
 from depsue.ledger import Entry
+from depsue.plural import counted, plural
+from depsue.reports.campaign.story import Kept, Story, Tried
 
 DOING = {
     "campaign": "created the campaign",
@@ -18,6 +20,8 @@ DOING = {
     "deploy": "deployed",
     "rollback": "rolled back",
 }
+MOST_NAMED = 3
+"""Items that are named where some arrived or were withdrawn, and rounds that are told apart."""
 
 
 def percent(share: float) -> str:
@@ -51,7 +55,9 @@ def headline(story: Story) -> str:
     if not story.observations:
         return "The campaign was created, but the logs of pi0 are not taken in yet."
     if story.over:
-        return f"The campaign is over: all {status.rounds} deployments were served and observed."
+        k = status.rounds
+        every = "its one deployment was" if k == 1 else f"all {k} deployments were"
+        return f"The campaign is over: {every} served and observed."
     at = f"Round {status.round} of {status.rounds}"
     mine = [one for one in story.tried if one.round == status.round]
     served = [one for one in story.deployments if one.round == status.round]
@@ -117,6 +123,40 @@ def outcome(kept: Kept) -> str:
     )
 
 
+def item_changes(story: Story) -> str:
+    """Which items came and went since the campaign began, in a sentence; "" if none did."""
+    arrived: dict[int, list[str]] = {}
+    gone: dict[int, list[str]] = {}
+    before: set[str] = set()
+    last = set(story.observations[-1].summary.get("withdrawn", ())) if story.observations else set()
+    for one in story.observations:
+        arrived[one.round] = list(one.summary.get("arrived", ()))
+        now = one.summary.get("withdrawn", ())
+        gone[one.round] = [id for id in now if id in last and id not in before]
+        before.update(gone[one.round])
+    came, went = (sum(len(ids) for ids in found.values()) for found in (arrived, gone))
+    said = []
+    if came:
+        said.append(f"{counted(came, 'new item')} arrived ({_after(arrived)})")
+    if went:
+        verb = plural(went, "was", "were")
+        said.append(f"{counted(went, 'item')} {verb} withdrawn ({_after(gone)})")
+    return f"Since the campaign began, {' and '.join(said)}." if said else ""
+
+
+def _after(changes: Mapping[int, Sequence[str]]) -> str:
+    """After which rounds, and which items where there is room to say so."""
+    told = {k: ids for k, ids in changes.items() if ids}
+    if len(told) > MOST_NAMED:
+        return f"after {len(told)} of the rounds, the last time after round {max(told)}"
+    return "; ".join(f"after round {k}: {_some(ids)}" for k, ids in told.items())
+
+
+def _some(ids: Sequence[str]) -> str:
+    named = [id if len(id) <= 40 else f"{id[:37]}..." for id in ids[:MOST_NAMED]]
+    return ", ".join([*named, *(["..."] if len(ids) > MOST_NAMED else [])])
+
+
 def concerns(story: Story) -> list[str]:
     """What a reader must not miss."""
     found = []
@@ -172,5 +212,7 @@ def journal_cells(story: Story, entry: Entry) -> list[str]:
         what += f"{' to' if entry.what == 'rollback' else ''} {named}"
         what += f", novelty {percent(chosen.novelty)}" if chosen.novelty > 0 else ""
     detail = entry.detail[:12] if len(entry.detail) == 64 else entry.detail
+    if entry.what == "campaign":
+        detail = counted(story.status.rounds, "round")
     when = f"{entry.at:%Y-%m-%d %H:%M:%S}"
     return [when, entry.by, "" if entry.round is None else str(entry.round), what, detail]

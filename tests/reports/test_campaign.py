@@ -18,13 +18,13 @@ from markupsafe import Markup
 
 from depsue.campaigns import Campaign, CampaignSettings
 from depsue.certificates import Certificate, Floor, Promise, Verdict
-from depsue.cli.campaign_report import figures, write_report
-from depsue.cli.campaign_report.items import exposure_of
-from depsue.cli.campaign_report.page import rendered
-from depsue.cli.campaign_report.story import story_of
 from depsue.errors import FileError
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.ledger import open_ledger
+from depsue.reports.campaign import figures, write_report
+from depsue.reports.campaign.items import exposure_of
+from depsue.reports.campaign.page import rendered
+from depsue.reports.campaign.story import story_of
 
 HOSTILE = "<script>alert('$x_{')</script>"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -79,6 +79,7 @@ class Made:
         served: str | None = None,
         items: Sequence[tuple[str, int, float]] = (("kettle", 0, 0.0), ("lamp", 0, 0.0)),
         novel_items: int | None = None,
+        **more: Any,
     ) -> Made:
         shown = sum(n for _, n, _ in items)
         error = (mean * (1 - mean) / rows) ** 0.5
@@ -92,6 +93,7 @@ class Made:
             "items": [{"id": id, "shown": n, "reward": r} for id, n, r in items],
             "promises": {one.name: seen for one in self.promises},
             "served": served or sha("pi0"),
+            **more,
         }
         self.ledger.observe(
             self.name,
@@ -342,6 +344,76 @@ def test_margin_that_a_certificate_counts_on() -> None:
     assert "deployments together lie below the floor" not in said
     lost = Made(safety="cumulative").observe(0).round(1, 0.12).page
     assert "reward: all deployments together lie below the floor" in text_of(lost)
+
+
+def test_rounds_without_anything_yet_are_not_drawn() -> None:
+    made = Made(rounds=3).observe(0).round(1, 0.26)
+    page = made.page
+    assert "round 2" not in page.split("<h2>Margin")[0].split("<h2>Value")[1].split("<table")[0]
+    found = re.findall('aria-label="([^"]*)"', page)
+    told = [one for one in found if "by round" in one or one.startswith("Share of decisions")]
+    assert len(told) == 3 and all("round 1" in one and "round 2" not in one for one in told)
+    made.train(2).certify(2)
+    found = re.findall('aria-label="([^"]*)"', made.page)
+    assert any("round 2 not observed, certified at least 0.2023" in one for one in found)
+    assert any("round 2 served nothing, certified 20.0%" in one for one in found)
+    assert not any("above the floor by round" in one and "round 2" in one for one in found)
+
+
+def test_the_band_around_the_floor_is_in_the_legend(drawn: None) -> None:
+    assert "floor ± 2 standard errors" in Made().observe(0).page
+    declared = Made(promises=(Promise(Floor(None, 0.1)),)).observe(0).page
+    assert "standard errors" in text_of(declared) and "floor ± 2" not in declared
+
+
+def test_what_is_said_of_a_lone_figure_stands_beside_it() -> None:
+    def beside(page: str, heading: str) -> bool:
+        section = page.split(f"<h2>{heading}")[1].split("<h2>")[0]
+        return "</div>" not in section.split('class="panels"')[1].split('<p class="note">')[0]
+
+    one = Made().observe(0).round(1, 0.26).page
+    assert not beside(one, "Value") and beside(one, "Margin") and beside(one, "How far")
+    two = Made(promises=(Promise(), Promise(name="other"))).observe(0).round(1, 0.26).page
+    assert beside(two, "Value") and not beside(two, "Margin")
+    assert "the mean reward is a mean over units, each counted alike" in text_of(one)
+
+
+def test_items_that_came_and_went_are_told_on_top() -> None:
+    made = Made(rounds=3).observe(0)
+    assert "Since the campaign began" not in made.page
+    serves = [sha("certified", k, 1) for k in range(3)]
+    made.train(1).certify(1).deploy(1, serves[1])
+    arrived = ["mug", "<i>pot", "pan", "jug"]
+    made.observe(1, 0.26, served=serves[1], arrived=arrived, withdrawn=["kettle"])
+    said = text_of(made.page.split("<dl")[0])
+    assert (
+        "Since the campaign began, 4 new items arrived (after round 1: mug, <i>pot, pan, ...) and "
+        "1 item was withdrawn (after round 1: kettle)." in said
+    )
+    made.train(2).certify(2).deploy(2, serves[2])
+    gone = ["kettle", "lamp", "mug"]
+    made.observe(2, 0.26, served=serves[2], arrived=["cup"], withdrawn=gone)
+    said = text_of(made.page.split("<dl")[0])
+    assert "5 new items arrived (after round 1: mug, <i>pot, pan, ...; after round 2: cup)" in said
+    assert "3 items were withdrawn (after round 1: kettle; after round 2: lamp, mug)." in said
+
+
+def test_one_of_a_kind_is_singular() -> None:
+    made = Made(rounds=1, per="campaign").observe(0, items=[("kettle", 0, 0.0)])
+    said = text_of(made.page)
+    assert "1 deployment to show new items" in said and "1 of 1 deployment " in said
+    assert "No new item has been observed yet; 1 is waiting." in said
+    assert "at most 5% of the time: its one verdict is tested at 5%." in said
+    made.round(1, 0.26, items=[("kettle", 0, 0.0), ("lamp", 10, 1.0)])
+    said = text_of(made.page)
+    assert "The campaign is over: its one deployment was served and observed." in said
+    assert "1 of 2 listed new items was never shown." in said
+    assert "Counted in this campaign: 1 read." in said
+    bare = Made().page
+    assert "The journal: 1 line<" in bare
+    wrong = r"\b1 (items|rounds|deployments|decisions|levels|lines|reads|candidates|rows)\b"
+    for page in (made.page, bare):
+        assert not re.search(wrong, re.sub(r"of 1 \w+", "", text_of(page)))
 
 
 def test_retries_are_counted() -> None:

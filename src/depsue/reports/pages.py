@@ -1,14 +1,19 @@
-"""What pages with figures need: a folder to write to, and figures as inline SVG."""
+"""What pages with figures need: a folder to write to, colours, and figures as inline SVG."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from matplotlib.figure import Figure
 
 from depsue.errors import FileError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, RED, GREEN, GREY = "#1f5a96", "#b3312c", "#2e7d4f", "#6b7280"
 
 
 def writable_folder(folder: str | Path) -> Path:

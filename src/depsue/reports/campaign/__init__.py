@@ -4,6 +4,6 @@
 new items, `details` the certificates in full, `figures` draws, `page` writes. No log is read.
 """
 
-from depsue.cli.campaign_report.page import write_report
+from depsue.reports.campaign.page import write_report
 
 __all__ = ["write_report"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from markupsafe import Markup, escape
 from matplotlib import rc_context
@@ -13,14 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 
 from depsue.campaigns.status import RoundStatus
-from depsue.cli.campaign_report.story import Kept, Seen, Story, Tried
-from depsue.cli.plan_report import BLUE, GREEN, GREY, RED
-from depsue.experiments.pages import as_svg
+from depsue.plural import counted
+from depsue.reports.campaign.story import Kept, Seen, Story, Tried
+from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg
 
 INK = "#1b1f24"
 THEMED = {BLUE: "blue", GREEN: "green", GREY: "grey", RED: "red", INK: "ink"}
 """Colours, and the names of the page's variables that replace them."""
 SIZE = (4.5, 3.3)
+BAND = "floor ± 2 standard errors"
+R = TypeVar("R")
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "depsue",  # the same ledger gives the same page
     "svg.fonttype": "none",
@@ -40,11 +42,12 @@ def value_panel(kept: Kept, name: str) -> Markup:
     """The mean reward of each round, with two standard errors, against the floor."""
     with rc_context(STYLE):
         figure, axis = _panel()
+        told = _told(kept.seen, lambda one: one.mean is not None or one.certified is not None)
         floor = kept.seen[0]
         axis.axhline(floor.need, color=RED, lw=1.2, ls="--", label="floor")
         if floor.need_error > 0:
             low, high = floor.need - 2 * floor.need_error, floor.need + 2 * floor.need_error
-            axis.axhspan(low, high, color=RED, alpha=0.1, lw=0)
+            axis.axhspan(low, high, color=RED, alpha=0.1, lw=0, label=BAND)
         for seen, colour, label in (
             (kept.observed[:1], GREY, "pi0, before"),
             (kept.observed[1:], BLUE, "served"),
@@ -65,9 +68,10 @@ def value_panel(kept: Kept, name: str) -> Markup:
             if marks:
                 axis.scatter(*_xy(marks), marker="^", s=42, facecolors=fill,
                              edgecolors=BLUE, label=label, zorder=3)  # fmt: skip
-        axis.set(xlabel="round", ylabel="mean reward", xlim=(-0.5, kept.seen[-1].round + 0.5))
+        axis.set(ylabel="mean reward")
         axis.margins(y=0.15)
-        said = "; ".join(_value_words(one) for one in kept.seen)
+        _by_round(axis, told[0].round, told[-1].round)
+        said = "; ".join(_value_words(one) for one in told)
         return _drawn(
             figure, name, f"Mean reward by round against a floor of {floor.need:.4g}: {said}"
         )
@@ -80,7 +84,7 @@ def _value_words(one: Seen) -> str:
 
 def novelty_panel(history: Sequence[RoundStatus], name: str) -> Markup:
     """The share of decisions that show a new item: served, and certified."""
-    rounds = [one for one in history if one.round > 0]
+    rounds = _told(history[1:], lambda one: one.novelty is not None or one.certified is not None)
     with rc_context(STYLE):
         figure, axis = _panel()
         served = [(one.round, one.novelty) for one in rounds if one.novelty is not None]
@@ -88,13 +92,12 @@ def novelty_panel(history: Sequence[RoundStatus], name: str) -> Markup:
             axis.bar(*_xy(served), width=0.5, color=BLUE, alpha=0.6, label="served")
         passed = [(one.round, one.certified) for one in rounds if one.certified is not None]
         if passed:
-            axis.scatter(*_xy(passed), marker="_", s=900, lw=2.5, color=INK,
-                         label="certified", zorder=3)  # fmt: skip
+            xs, ys = _xy(passed)
+            axis.hlines(ys, [x - 0.3 for x in xs], [x + 0.3 for x in xs], lw=2.5, color=INK,
+                        label="certified", zorder=3)  # fmt: skip
         most = max([*(y for _, y in served), *(y for _, y in passed), 0.01])
-        axis.set(
-            xlabel="round", ylabel="novelty", ylim=(0, 1.15 * most),
-            xlim=(0.4, max(one.round for one in rounds) + 0.6),
-        )  # fmt: skip
+        axis.set(ylabel="novelty", ylim=(0, 1.15 * most))
+        _by_round(axis, rounds[0].round, rounds[-1].round)
         axis.yaxis.set_major_formatter(PercentFormatter(1.0))
         said = "; ".join(
             f"round {one.round} served {_share(one.novelty)}, certified {_share(one.certified)}"
@@ -105,12 +108,13 @@ def novelty_panel(history: Sequence[RoundStatus], name: str) -> Markup:
 
 def margin_panel(kept: Kept, name: str) -> Markup:
     """What each round earned above the floor, and what certificates counted on."""
-    rounds = [one for one in kept.seen if one.round > 0]
+    rounds = _told(kept.seen[1:], lambda one: one.margin is not None or one.drawn > 0)
+    aside = 0.1 if any(one.drawn > 0 for one in rounds) else 0.0
     with rc_context(STYLE):
         figure, axis = _panel()
         axis.axhline(0, color=INK, lw=0.8)
         for colour, label, up in ((GREEN, "earned", True), (RED, "lost", False)):
-            bars = [(one.round - 0.1, m) for one in rounds
+            bars = [(one.round - aside, m) for one in rounds
                     if (m := one.margin) is not None and (m >= 0) == up]  # fmt: skip
             if bars:
                 axis.bar(*_xy(bars), width=0.4, color=colour, label=label)
@@ -130,11 +134,9 @@ def margin_panel(kept: Kept, name: str) -> Markup:
                 sums.append((one.round, total))
         if len(sums) > 1:
             axis.plot(*_xy(sums), "-o", ms=4, color=BLUE, lw=1, label="sum so far")
-        axis.set(
-            xlabel="round", ylabel="reward above the floor",
-            xlim=(0.4, max(one.round for one in rounds) + 0.6),
-        )  # fmt: skip
+        axis.set(ylabel="reward above the floor")
         axis.margins(y=0.15)
+        _by_round(axis, rounds[0].round, rounds[-1].round)
         axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
         said = "; ".join(_margin_words(one) for one in rounds)
         return _drawn(figure, name, f"Reward earned above the floor by round: {said}")
@@ -169,7 +171,7 @@ def frontier_panel(tried: Tried, story: Story, name: str) -> Markup:
                 axis.errorbar([x], [y], yerr=[error], fmt="o", ms=6, color=INK, capsize=3,
                               label="what came")  # fmt: skip
                 xs, ys = [*xs, x], [*ys, y - error, y + error]
-        words = f"{len(tried.levels)} levels, novelty up to {max(xs):.1%}, {tried.state}"
+        words = f"{counted(len(tried.levels), 'level')}, novelty up to {max(xs):.1%}, {tried.state}"
         failed = done[-1] if done else None
         if failed is not None and (tried.certified is None or failed[0] != tried.certified[0]):
             axis.plot(*_xy([failed]), "x", ms=7, mew=2, color=RED, label="failed")
@@ -187,6 +189,19 @@ def frontier_panel(tried: Tried, story: Story, name: str) -> Markup:
         return _drawn(figure, name, f"Round {tried.round}: anticipated value by novelty: {words}")
 
 
+def _told(rounds: Sequence[R], tells: Callable[[R], bool]) -> Sequence[R]:
+    """The rounds up to the last that has something to draw."""
+    return rounds[: max(place for place, one in enumerate(rounds) if tells(one)) + 1]
+
+
+def _by_round(axis: Axes, first: int, last: int) -> None:
+    """Rounds along the axis, whole numbers; a lone one stands in the middle, with air around."""
+    half = max((last - first) / 2 + 0.6, 1.0)
+    axis.set(xlabel="round", xlim=((first + last) / 2 - half, (first + last) / 2 + half))
+    if last - first < 12:
+        axis.set_xticks(range(first, last + 1))
+
+
 def _panel() -> tuple[Figure, Axes]:
     figure = Figure(figsize=SIZE, layout="constrained")
     axis = figure.subplots()
@@ -197,7 +212,9 @@ def _panel() -> tuple[Figure, Axes]:
 
 def _drawn(figure: Figure, name: str, said: str) -> Markup:
     """Inline SVG with the page's colours, ids of its own, and its content in words."""
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    labels = [label for axis in figure.axes for label in axis.get_legend_handles_labels()[1]]
+    columns = 2 if BAND in labels else 3  # it is too long for three
+    figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     text = re.sub(r"<metadata>.*?</metadata>", "", str(as_svg(figure)), flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     for colour, variable in THEMED.items():

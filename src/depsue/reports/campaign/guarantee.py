@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from depsue.cli.campaign_report.story import Story
-from depsue.cli.campaign_report.words import percent
+from depsue.plural import counted, plural
+from depsue.reports.campaign.story import Story
+from depsue.reports.campaign.words import percent
 
 
 def says(story: Story) -> list[str]:
@@ -11,9 +12,10 @@ def says(story: Story) -> list[str]:
     campaign, explore = story.campaign, story.campaign.settings.explore
     k, delta = campaign.rounds, percent(explore.delta)
     if explore.per == "campaign":
+        each = "its one verdict" if k == 1 else f"each of up to {k} verdicts"
         rate = (
-            f"Over the whole campaign, the procedure errs at most {delta} of the time: each of up "
-            f"to {k} verdicts is tested at {percent(explore.level)}."
+            f"Over the whole campaign, the procedure errs at most {delta} of the time: {each} is "
+            f"tested at {percent(explore.level)}."
         )
     else:
         most = percent(min(k * explore.delta, 1.0))
@@ -38,7 +40,7 @@ def says(story: Story) -> list[str]:
         "Until a new item has been shown, it counts as worth nothing; so the promise does not "
         "depend on what unseen items are worth.",
         f"Rows that certify are kept from learning until one verdict has read them. {again} "
-        f"Counted in this campaign: {len(reads)} {'read' if len(reads) == 1 else 'reads'}.",
+        f"Counted in this campaign: {counted(len(reads), 'read')}.",
     ]
     if len(explore.promises) > 1:
         found.append("All promises must pass at once; delta is split among them.")
@@ -82,4 +84,4 @@ def rests_on(story: Story) -> list[tuple[str, str]]:
 
 
 def _rounds(rounds: list[int]) -> str:
-    return f"round{'s' if len(rounds) > 1 else ''} {', '.join(str(k) for k in rounds)}"
+    return f"{plural(len(rounds), 'round')} {', '.join(str(k) for k in rounds)}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from depsue.certificates import Certificate, Verdict
-from depsue.cli.campaign_report.story import Tried, is_paired
+from depsue.reports.campaign.story import Tried, is_paired
 
 VERDICTS = ("promise", "floor", "verdict", "delta", "values n", "mean of terms", "lower bound",
             "need", "credit", "ceiling on V(pi0)")  # fmt: skip

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from depsue._version import __version__
 from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
-from depsue.cli.campaign_report import figures, guarantee, words
-from depsue.cli.campaign_report.details import VERDICTS, details_of
-from depsue.cli.campaign_report.items import FEWEST, Exposure, Item, exposure_of
-from depsue.cli.campaign_report.story import Kept, Story, story_of
+from depsue.plural import counted, plural
+from depsue.reports.campaign import figures, guarantee, words
+from depsue.reports.campaign.details import VERDICTS, details_of
+from depsue.reports.campaign.items import FEWEST, Exposure, Item, exposure_of
+from depsue.reports.campaign.story import Kept, Story, story_of
 
+Panel: TypeAlias = tuple[str, str, Markup]
+"""A figure's heading, the promise that it is about where there are several, and the figure."""
 MOST_BARS = 15
 MOST_FRONTIERS = 6
 MOST_LINES = 30
@@ -42,7 +45,7 @@ def rendered(campaign: Campaign) -> str:
     exposure = exposure_of(campaign, story.observations)
     journal = campaign.ledger.journal(campaign.name)
     page = Environment(
-        loader=PackageLoader("depsue.cli"),
+        loader=PackageLoader("depsue.reports"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -58,14 +61,22 @@ def rendered(campaign: Campaign) -> str:
         facts=_facts(story),
         promises=[words.promise_words(one.promise) for one in story.kept],
         outcomes=[said for one in story.kept if (said := words.outcome(one))],
+        changes=words.item_changes(story),
         concerns=words.concerns(story),
-        novelty=_novelty(story),
-        panels=[_panels(story, place, one) for place, one in enumerate(story.kept) if one.seen],
-        round_headings=ROUNDS,
+        counted=counted,
+        plural=plural,
+        values=_values(story),
+        margins=_margins(story),
         frontiers=[
-            (one, figures.frontier_panel(one, story, f"frontier{place}"))
+            (
+                f"Round {one.round}: {one.state}",
+                "",
+                figures.frontier_panel(one, story, f"frontier{place}"),
+            )
             for place, one in enumerate(shown[-MOST_FRONTIERS:])
         ],
+        round_headings=ROUNDS,
+        rounds=[(one.promise.name, round_cells(story, one)) for one in story.kept if one.seen],
         earlier=max(len(shown) - MOST_FRONTIERS, 0),
         exposure=exposure,
         fewest=FEWEST,
@@ -99,7 +110,7 @@ def _facts(story: Story) -> list[tuple[str, str, str]]:
     what = story.campaign.what_is(newest.round, newest.policy_hash) if newest else None
     at = "over" if story.over else f"{status.round} of {status.rounds}"
     found = [
-        ("round", at, "deployments"),
+        ("round", at, plural(status.rounds, "deployment")),
         ("novelty now", words.percent(what.novelty if what else 0.0), "decisions with a new item"),
     ]
     if not story.kept or not story.kept[0].observed:
@@ -120,22 +131,31 @@ def _facts(story: Story) -> list[tuple[str, str, str]]:
     return found
 
 
-def _novelty(story: Story) -> str | None:
+def _values(story: Story) -> list[Panel]:
+    """The value by each promise, and novelty."""
+    found = [
+        ("Value", _named(story, one), figures.value_panel(one, f"value{place}"))
+        for place, one in enumerate(story.kept)
+        if one.seen
+    ]
     told = [one for one in story.status.history if one.round > 0]
-    if not any(one.novelty is not None or one.certified is not None for one in told):
-        return None
-    return figures.novelty_panel(story.status.history, "novelty")
+    if any(one.novelty is not None or one.certified is not None for one in told):
+        found.append(("Novelty", "", figures.novelty_panel(story.status.history, "novelty")))
+    return found
 
 
-def _panels(story: Story, place: int, kept: Kept) -> Mapping[str, Any]:
-    """The figures and the table of one promise."""
-    margin = any(one.margin is not None or one.drawn > 0 for one in kept.seen)
-    return {
-        "kept": kept,
-        "rows": round_cells(story, kept),
-        "value": figures.value_panel(kept, f"value{place}"),
-        "margin": figures.margin_panel(kept, f"margin{place}") if margin else None,
-    }
+def _margins(story: Story) -> list[Panel]:
+    """The margin by each promise, where there is any."""
+    return [
+        ("Earned above the floor", _named(story, one), figures.margin_panel(one, f"margin{place}"))
+        for place, one in enumerate(story.kept)
+        if any(seen.margin is not None or seen.drawn > 0 for seen in one.seen)
+    ]
+
+
+def _named(story: Story, kept: Kept) -> str:
+    """A promise's name where there are several."""
+    return kept.promise.name if len(story.kept) > 1 else ""
 
 
 def round_cells(story: Story, kept: Kept) -> list[list[str]]:

@@ -1,0 +1,159 @@
+"""`depsue serve` and `depsue token`: the decision service of a campaign, and who may use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from depsue.cli.campaign import HOME, Address, AsJson, By, Home, Name, who
+from depsue.errors import require
+
+StoreAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="DEPSUE_STORE",
+        help="Where decisions go; default decisions.db in the campaign's folder, or postgresql://",
+    ),
+]
+
+
+def serve(
+    name: Name,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
+    wait: Annotated[
+        float | None, typer.Option(help="Seconds in which rewards count; default 3600.")
+    ] = None,
+    default_reward: Annotated[
+        float | None, typer.Option(help="Of a decision that got none by then; default 0.")
+    ] = None,
+    combine: Annotated[
+        str | None, typer.Option(help="Several rewards: first, largest or sum; default first.")
+    ] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of traffic that stays on pi0; default 0.05.")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="False alarms of the monitor, at most; default 0.05.")
+    ] = None,
+    on_gone: Annotated[
+        str | None, typer.Option(help="While the store is gone: pi0 (into a spool) or stop.")
+    ] = None,
+    most_waiting: Annotated[
+        int | None, typer.Option(help="Requests that may wait; beyond it 503. Default 2000.")
+    ] = None,
+    pi0_url: Annotated[
+        str | None, typer.Option(help="Your own pi0 over HTTP, for fallbacks.")
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Ask for no token; on loopback only.")
+    ] = False,
+    certfile: Annotated[Path | None, typer.Option(help="TLS certificate, PEM.")] = None,
+    keyfile: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
+    store: StoreAddress = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+) -> None:
+    """Serve a campaign: decisions over HTTP, the monitor, and the dashboard.
+
+    What is declared (wait, default reward, combine, holdout, ...) is remembered beside the
+    campaign's files. New deployments are picked up while it runs.
+    """
+    from depsue.campaigns import Campaign, open_home
+    from depsue.serving.access import Access, is_loopback
+    from depsue.serving.running import run
+    from depsue.serving.service import store_address
+    from depsue.serving.settings import declared
+
+    require(
+        not no_auth or is_loopback(host),
+        "tokens are left out on loopback only",
+        found=f"--no-auth with --host {host}",
+        cure="depsue token add, or --host 127.0.0.1",
+    )
+    access = Access(home, open_to_all=no_auth)
+    require(
+        no_auth or bool(access.names),
+        "the service needs a token",
+        found="none yet",
+        cure=f"depsue token add admin ana --home {home}; on your own machine --no-auth will do",
+    )
+    campaign = Campaign(open_home(home, ledger), home, name, by=who(by))
+    given: dict[str, Any] = {
+        key: value
+        for key, value in (
+            ("wait", wait),
+            ("default_reward", default_reward),
+            ("combine", combine),
+            ("holdout", holdout),
+            ("delta", delta),
+            ("on_gone", on_gone),
+            ("most_waiting", most_waiting),
+            ("pi0_url", pi0_url),
+        )
+        if value is not None
+    }
+    address = store_address(campaign, store)
+    begun = Path(address).exists() or "://" in address
+    settings = declared(campaign.files.folder, given, begun=begun)
+    run(
+        campaign,
+        settings,
+        access,
+        store=store,
+        host=host,
+        port=port,
+        tls=None if certfile is None else (certfile, keyfile),
+    )
+
+
+token = typer.Typer(
+    name="token",
+    help="Who may use the service: tokens for decide, reward and admin.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@token.command("add")
+def add_token(
+    role: Annotated[str, typer.Argument(help="decide, reward or admin.")],
+    name: Annotated[str, typer.Argument(help="Whose it is, or what for.")],
+    home: Home = HOME,
+) -> None:
+    """Make a token and print it; only its hash is kept."""
+    from depsue.serving.access import Access
+
+    typer.echo(Access(home).add(role, name))
+    typer.echo("depsue: this is the only time that it is shown", err=True)
+
+
+@token.command("list")
+def list_tokens(home: Home = HOME, as_json: AsJson = False) -> None:
+    """The tokens by name and role."""
+    import json
+
+    from depsue.serving.access import Access
+
+    names = Access(home).names
+    if as_json:
+        rows = [{"name": name, "role": role, "made": made} for name, role, made in names]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for name, role, made in names:
+        typer.echo(f"{role:<8} {made}  {name}")
+    if not names:
+        typer.echo("no tokens yet")
+
+
+@token.command("remove")
+def remove_token(name: Annotated[str, typer.Argument(help="Which.")], home: Home = HOME) -> None:
+    """Forget a token; a service that runs notices within seconds."""
+    from depsue.serving.access import Access
+
+    Access(home).remove(name)
+    typer.echo(f"removed: {name}")

@@ -1,0 +1,312 @@
+"""The service over HTTP: an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from depsue._version import __version__
+from depsue.errors import ConfigError, DepsueError, FileError
+from depsue.serving.access import Access
+from depsue.serving.http import (
+    MOST_BODY,
+    MOST_HEADERS,
+    Answer,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    TooLarge,
+    read_body,
+    send_answer,
+)
+from depsue.serving.messages import (
+    Accepted,
+    Decide,
+    DecideBatch,
+    DecidedBatch,
+    Lift,
+    Refusal,
+    RewardBatch,
+    Rewarded,
+)
+from depsue.serving.metrics import Metrics
+from depsue.serving.openapi import document
+from depsue.serving.service import Service
+from depsue.serving.store import StoreGone
+from depsue.serving.worker import Busy
+
+Handler = Callable[[Request], Awaitable[Answer]]
+encode = msgspec.json.Encoder().encode
+
+
+class Route(NamedTuple):
+    """Who may, and what is done."""
+
+    role: str | None
+    handler: Handler
+
+
+class Pages:
+    """What answers for all other paths: the dashboard, or nothing."""
+
+    async def answer(self, request: Request) -> Answer | None:
+        """The answer; None if there is no such page."""
+        return None
+
+
+class App:
+    """The service as an ASGI application.
+
+    Args:
+        service: what answers.
+        access: who may.
+        pages: the dashboard.
+        told: is told of what goes wrong.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        access: Access,
+        *,
+        pages: Pages | None = None,
+        told: Callable[..., None] = lambda word, **details: None,
+    ) -> None:
+        self._service, self._access, self._told = service, access, told
+        self._pages = Pages() if pages is None else pages
+        self.metrics = Metrics()
+        self._decide = msgspec.json.Decoder(Decide).decode
+        self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
+        self._reward = msgspec.json.Decoder(Rewarded).decode
+        self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
+        self._lift = msgspec.json.Decoder(Lift).decode
+        self._routes: dict[tuple[str, str], Route] = {
+            ("POST", "/v1/decide"): Route("decide", self._on_decide),
+            ("POST", "/v1/decide/batch"): Route("decide", self._on_decide_batch),
+            ("POST", "/v1/reward"): Route("reward", self._on_reward),
+            ("POST", "/v1/reward/batch"): Route("reward", self._on_reward_batch),
+            ("GET", "/v1/context"): Route("decide", self._on_context),
+            ("GET", "/v1/status"): Route("admin", self._on_status),
+            ("POST", "/v1/monitor/trip"): Route("admin", self._on_trip),
+            ("POST", "/v1/monitor/lift"): Route("admin", self._on_lift),
+            ("GET", "/metrics"): Route("admin", self._on_metrics),
+            ("GET", "/healthz"): Route(None, self._on_health),
+            ("GET", "/readyz"): Route(None, self._on_ready),
+            ("GET", "/openapi.json"): Route(None, self._on_openapi),
+        }
+        self._paths = {path for _, path in self._routes}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI asks."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":  # no websockets
+            return
+        began = time.perf_counter()
+        path = scope["path"]
+        try:
+            answer = await self._answer(scope, receive)
+        except ConnectionResetError:
+            return
+        except Exception as problem:  # nothing of it goes outside
+            self._told("request failed", path=path, error=f"{type(problem).__name__}: {problem}")
+            answer = refused(500, "something went wrong here; the service's log says what")
+        route = path if path in self._paths else "pages"
+        self.metrics.count("requests", route=route, status=str(answer.status))
+        self.metrics.took(route, time.perf_counter() - began)
+        await send_answer(send, answer, head=scope["method"] == "HEAD")
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        path, headers = scope["path"], scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > MOST_HEADERS:
+            return refused(431, "headers must be smaller", cure="at most 64 KiB")
+        route = self._routes.get((method, path))
+        if route is None and path in self._paths:
+            return refused(405, "the path does not take this method", found=method)
+        try:
+            body = await read_body(scope, receive)
+        except TooLarge:
+            return refused(
+                413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
+            )
+        request = Request(method, path, dict(headers), body, scope["query_string"])
+        if route is None:
+            answer = await self._pages.answer(request)
+            return answer or refused(404, "there is no such page", cure="GET /openapi.json")
+        if route.role is not None and not self._access.allows(request.bearer, route.role):
+            return refused(
+                401,
+                f"this needs a token of the role {route.role}",
+                found="none, or another",
+                cure="authorization: Bearer TOKEN; depsue token add makes one",
+                headers=((b"www-authenticate", b"Bearer"),),
+            )
+        return await self.guarded(route.handler, request)
+
+    async def guarded(self, handler: Handler, request: Request) -> Answer:
+        """The handler's answer, or why there is none."""
+        try:
+            return await handler(request)
+        except msgspec.ValidationError as problem:
+            return refused(422, "the body must be as /openapi.json says", found=str(problem))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+            return refused(400, "the body must be JSON", found=str(problem)[:200])
+        except Busy as problem:
+            return _later(problem, 1)
+        except (StoreGone, FileError) as problem:
+            self._told("refused for now", found=str(problem))
+            return _later(problem, 2)
+        except ConfigError as problem:
+            return refused(409, problem.rule, found=problem.found, cure=problem.cure)
+        except DepsueError as problem:
+            return refused(422, problem.rule, found=problem.found, cure=problem.cure)
+
+    async def _on_decide(self, request: Request) -> Answer:
+        made = await self._service.worker.decide([self._decide(request.body)])
+        self.metrics.count("decisions", arm=made[0].arm)
+        return Answer(200, encode(made[0]))
+
+    async def _on_decide_batch(self, request: Request) -> Answer:
+        made = await self._service.worker.decide(self._decide_batch(request.body).decisions)
+        for one in made:
+            self.metrics.count("decisions", arm=one.arm)
+        return Answer(200, encode(DecidedBatch(made)))
+
+    async def _on_reward(self, request: Request) -> Answer:
+        return await self._rewarded([self._reward(request.body)])
+
+    async def _on_reward_batch(self, request: Request) -> Answer:
+        return await self._rewarded(self._reward_batch(request.body).rewards)
+
+    async def _rewarded(self, given: list[Rewarded]) -> Answer:
+        count = await self._service.worker.reward(self._service.rewards(given))
+        self.metrics.count("rewards", count)
+        return Answer(200, encode(Accepted(count)))
+
+    async def _on_context(self, request: Request) -> Answer:
+        return Answer(200, encode({"context": self._service.live.reader.example}))
+
+    async def _on_status(self, request: Request) -> Answer:
+        return Answer(200, encode(status(self._service)))
+
+    async def _on_trip(self, request: Request) -> Answer:
+        asked = self._lift(request.body)
+        await _in_thread(self._service.trip, f"{asked.reason} (by hand)", asked.by)
+        return await self._on_status(request)
+
+    async def _on_lift(self, request: Request) -> Answer:
+        asked = self._lift(request.body)
+        await _in_thread(self._service.lift, asked.reason, asked.by)
+        return await self._on_status(request)
+
+    async def _on_metrics(self, request: Request) -> Answer:
+        text = self.metrics.text(gauges(self._service))
+        return Answer(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+    async def _on_health(self, request: Request) -> Answer:
+        return Answer(200, encode({"alive": True, "version": __version__}))
+
+    async def _on_ready(self, request: Request) -> Answer:
+        service = self._service
+        ready = not service.worker.gone or service.settings.on_gone == "pi0"
+        found = {"ready": ready, "round": service.live.round, "monitor": service.level}
+        return Answer(200 if ready else 503, encode(found))
+
+    async def _on_openapi(self, request: Request) -> Answer:
+        return Answer(200, encode(document()))
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await _in_thread(self._service.start)
+        except DepsueError as problem:
+            self._told("not started", found=str(problem))
+            await send({"type": "lifespan.startup.failed", "message": str(problem)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        reading = asyncio.create_task(self._tokens())
+        await receive()
+        reading.cancel()
+        await _in_thread(self._service.stop)
+        self._told("stopped")
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _tokens(self) -> None:
+        while True:
+            await asyncio.sleep(2)
+            self._access.refresh()
+
+
+def status(service: Service) -> dict[str, Any]:
+    """Where the service stands, as JSON values."""
+    live = service.live
+    return {
+        "campaign": service.campaign.name,
+        "round": live.round,
+        "policy": live.hash,
+        "what": live.what,
+        "novelty": live.novelty,
+        "holdout": service.settings.holdout,
+        "monitor": {
+            "level": service.level,
+            "tripped": service.tripped,
+            "tests": [
+                {"name": one.name, "level": one.level, "words": one.words, "share": one.share}
+                for one in service.findings()
+            ],
+        },
+        "store": {"gone": service.worker.gone, "spooled": service.spool.waiting},
+        "problem": service.problem,
+        "waiting": service.worker.waiting,
+    }
+
+
+def gauges(service: Service) -> dict[str, float]:
+    """Values of the present moment."""
+    watching = service.watching
+    point = watching.points[-1] if watching is not None and watching.points else None
+    found = {
+        "round": float(service.live.round),
+        "waiting": float(service.worker.waiting),
+        "store_gone": float(bool(service.worker.gone)),
+        "spooled": float(service.spool.waiting),
+        "policy_refused": float(bool(service.problem)),
+        "monitor_level": float(("fine", "watch", "tripped").index(service.level)),
+    }
+    if point is not None:
+        mean, low, high = point.policy
+        found |= {"value": mean, "value_lower": low, "value_upper": high, "novelty": point.novelty}
+        found["closed_decisions"] = float(point.n)
+    return found
+
+
+def refused(
+    status: int,
+    rule: str,
+    *,
+    found: str = "",
+    cure: str = "",
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """An answer that says why not."""
+    return Answer(status, encode(Refusal(rule, found, cure)), headers=headers)
+
+
+def _later(problem: DepsueError, seconds: int) -> Answer:
+    return refused(
+        503,
+        problem.rule,
+        cure=problem.cure,
+        headers=((b"retry-after", str(seconds).encode()),),
+    )
+
+
+async def _in_thread(call: Callable[..., Any], *given: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call, *given)

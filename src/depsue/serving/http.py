@@ -1,0 +1,112 @@
+"""The little of HTTP that is needed: a request, an answer, and what every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl
+
+MOST_BODY = 4 << 20
+MOST_HEADERS = 64 << 10
+SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+API_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+NO_STORE = (b"cache-control", b"no-store")
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request, its body read."""
+
+    method: str
+    path: str
+    headers: dict[bytes, bytes]
+    body: bytes
+    query_string: bytes = b""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The part after the question mark."""
+        return dict(parse_qsl(self.query_string.decode("latin-1"), max_num_fields=50))
+
+    @property
+    def form(self) -> dict[str, str]:
+        """The fields of a form that was sent."""
+        text = self.body.decode("utf-8", "replace")
+        try:
+            return dict(parse_qsl(text, max_num_fields=50))
+        except ValueError:
+            return {}
+
+    @property
+    def bearer(self) -> str | None:
+        """The token."""
+        scheme, _, token = self.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else None
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """Cookies by name."""
+        text = self.headers.get(b"cookie", b"").decode("latin-1")
+        pairs = (part.strip().partition("=") for part in text.split(";"))
+        return {name: value for name, _, value in pairs if name}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer."""
+
+    status: int
+    body: bytes = b""
+    kind: bytes = b"application/json"
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+
+class TooLarge(Exception):
+    """A body beyond the limit."""
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes:
+    """The body; refused as soon as it is known to be too large."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or int(value) > MOST_BODY):
+            raise TooLarge
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > MOST_BODY:
+            raise TooLarge
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body", False):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionResetError
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST_BODY:
+            raise TooLarge
+    return b"".join(parts)
+
+
+async def send_answer(send: Send, answer: Answer, *, head: bool = False) -> None:
+    """Send an answer with the headers that all have."""
+    given = {name for name, _ in answer.headers}
+    more = [one for one in (*SAFE, API_POLICY, NO_STORE) if one[0] not in given]
+    headers = [
+        (b"content-type", answer.kind),
+        (b"content-length", str(len(answer.body)).encode()),
+        *answer.headers,
+        *more,
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else answer.body})

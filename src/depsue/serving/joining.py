@@ -1,0 +1,241 @@
+"""Decisions joined with their rewards, each once: for the monitor, and as the next logs."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from depsue.artifacts import write_file
+from depsue.campaigns import Campaign
+from depsue.data.checks import FloatArray
+from depsue.data.mapping import LogMapping
+from depsue.data.mapping_file import to_toml
+from depsue.errors import FileError, require
+from depsue.serving.contexts import as_text
+from depsue.serving.settings import ServingSettings
+from depsue.serving.spool import Spool
+from depsue.serving.store import AT_ONCE, Store, decisions
+
+_decode = msgspec.json.decode
+
+
+def earned_by(
+    rows: Sequence[Any], rewards: Sequence[Any], name: str, settings: ServingSettings
+) -> FloatArray:
+    """(n,) the reward of each decision, by the declared rule.
+
+    Args:
+        rows: decisions, in order.
+        rewards: those that came in time.
+        name: of the reward's column.
+        settings: rule and default.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for one in rewards:
+        if one.name != name:
+            continue
+        known = found.get(one.decision)
+        if known is None:
+            found[one.decision] = (one.received, one.value)
+        elif settings.combine == "sum":
+            found[one.decision] = (one.received, known[1] + one.value)
+        elif settings.combine == "largest":
+            found[one.decision] = (one.received, max(known[1], one.value))
+        elif one.received < known[0]:
+            found[one.decision] = (one.received, one.value)
+    default = (0.0, settings.default_reward)
+    return np.array([found.get(row.id, default)[1] for row in rows], dtype=np.float64)
+
+
+def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
+    """The reward that the campaign goes by: shifted and capped as its mapping declares."""
+    shifted = raw + mapping.shift
+    return np.asarray(shifted if mapping.cap is None else np.minimum(shifted, mapping.cap))
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Args:
+        path: the Parquet file.
+        mapping: the TOML file that says which column is what.
+        rows: decisions of the policy.
+        holdout, fallback, restricted, open: decisions that are not among them, and why.
+    """
+
+    path: Path
+    mapping: Path
+    rows: int
+    holdout: int
+    fallback: int
+    restricted: int
+    open: int
+
+    def __str__(self) -> str:
+        left = [
+            f"{count:,} {why}"
+            for count, why in (
+                (self.holdout, "of the holdout on pi0"),
+                (self.fallback, "of pi0 as the fallback"),
+                (self.restricted, "with candidates, which the certificate does not speak of"),
+                (self.open, "that still wait for rewards"),
+            )
+            if count
+        ]
+        more = f"; left out: {', '.join(left)}" if left else ""
+        return f"{self.rows:,} decisions of the policy in {self.path}{more}"
+
+
+def export_logs(
+    campaign: Campaign,
+    store: Store,
+    spool: Spool,
+    settings: ServingSettings,
+    out: Path,
+    *,
+    round: int | None = None,
+    now: float | None = None,
+) -> Exported:
+    """Write what a round served as the Parquet file that `campaign observe` takes.
+
+    Args:
+        campaign: whose.
+        store: where its decisions are.
+        spool: of the service; what waits there must be replayed first.
+        settings: waiting time, rule and default.
+        out: the file.
+        round: which; None is the one that is under way.
+        now: the time; None is the present.
+    """
+    k = campaign.round if round is None else round
+    require(
+        not spool.waiting,
+        "what waits in the spool is replayed before logs are exported",
+        found="decisions that are not in the store yet",
+        cure="let the service reach its store: depsue serve",
+        error=FileError,
+    )
+    served = [one.policy_hash for one in campaign.deployed(k)]
+    require(
+        bool(served),
+        "logs are of a round that deployed something",
+        found=f"round {k}",
+        cure="depsue campaign status says where the campaign stands",
+    )
+    hash = served[-1]
+    mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
+    until = (time.time() if now is None else now) - settings.wait
+    left = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0}
+    tables = []
+    for rows, rewards in _pieces(store, k, settings.wait):
+        kept = []
+        for row in rows:
+            why = _left_out(row, hash, until)
+            if why:
+                left[why] += 1
+            else:
+                kept.append(row)
+        if kept:
+            tables.append(_table(kept, rewards, mapping, catalogue.ids, k, settings))
+    require(
+        bool(tables),
+        "there must be a decision of the policy whose waiting time has closed",
+        found=", ".join(f"{n:,} {why}" for why, n in left.items() if n) or "no decision at all",
+        cure=f"wait until {settings.wait:g} seconds have passed since the decisions",
+    )
+    import polars as pl
+
+    buffer = io.BytesIO()
+    table = pl.concat(tables)
+    table.write_parquet(buffer)
+    write_file(out, buffer.getvalue())
+    said = out.with_suffix(".toml")
+    write_file(said, to_toml(as_exported(mapping)).encode())
+    return Exported(out, said, len(table), **left)
+
+
+def as_exported(mapping: LogMapping) -> LogMapping:
+    """The campaign's mapping for files that the service writes: propensities are logged."""
+    return replace(
+        mapping,
+        propensity=mapping.propensity or "propensity",
+        estimated=None,
+        time=mapping.time or "decided_at",
+    )
+
+
+def _pieces(store: Store, k: int, wait: float) -> Iterator[tuple[list[Any], list[Any]]]:
+    after = 0
+    while True:
+        rows, rewards = store.read(
+            after=after, wait=wait, where=[decisions.c.round == k], limit=AT_ONCE
+        )
+        if not rows:
+            return
+        yield rows, rewards
+        after = rows[-1].seq
+
+
+def _left_out(row: Any, hash: str, until: float) -> str:
+    if row.arm == "holdout":
+        return "holdout"
+    if row.arm == "pi0" or row.policy != hash:
+        return "fallback"
+    if row.candidates is not None:
+        return "restricted"
+    return "open" if row.at > until else ""
+
+
+def _table(
+    rows: Sequence[Any],
+    rewards: Sequence[Any],
+    mapping: LogMapping,
+    ids: Any,
+    k: int,
+    settings: ServingSettings,
+) -> Any:
+    import polars as pl
+
+    contexts = [_decode(row.context) for row in rows]
+    names = as_exported(mapping)
+    columns: dict[str, Any] = {
+        mapping.action: ids[np.array([row.action for row in rows])],
+        mapping.reward: earned_by(rows, rewards, mapping.reward, settings),
+        str(names.propensity): [row.propensity for row in rows],
+        str(names.time): pl.Series(
+            [int(row.at * 1e6) for row in rows], dtype=pl.Datetime("us", "UTC")
+        ),
+    }
+    for name in mapping.other_rewards:
+        columns[name] = earned_by(rows, rewards, name, settings)
+    if mapping.unit is not None:
+        columns[mapping.unit] = [None if row.unit is None else _decode(row.unit) for row in rows]
+    if mapping.round is not None:
+        columns[mapping.round] = [k] * len(rows)
+    if mapping.position is not None:
+        columns[mapping.position] = [mapping.keep_position] * len(rows)
+    columns |= _context_columns(contexts, mapping)
+    columns["decision"] = [row.id for row in rows]
+    return pl.DataFrame(columns, strict=False)
+
+
+def _context_columns(contexts: Sequence[Mapping[str, Any]], mapping: LogMapping) -> dict[str, Any]:
+    import polars as pl
+
+    found: dict[str, Any] = {
+        name: pl.Series([row[name] for row in contexts], dtype=pl.Float64)
+        for name in mapping.numeric
+    }
+    for name in mapping.categorical:
+        found[name] = pl.Series([as_text(row[name]) for row in contexts], dtype=pl.String)
+    for name in mapping.segments:
+        found.setdefault(name, pl.Series([row[name] for row in contexts], strict=False))
+    return found

@@ -1,0 +1,116 @@
+"""What is asked and answered, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+MOST_TEXT = 200
+MOST_BATCH = 1000
+MOST_COLUMNS = 2000
+MOST_CANDIDATES = 100_000
+
+Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
+Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Text
+Value = bool | int | float | Annotated[str, Meta(max_length=10_000)] | None
+Arm = Literal["policy", "holdout", "pi0"]
+
+
+class Decide(msgspec.Struct, forbid_unknown_fields=True):
+    """A decision that is wanted.
+
+    Args:
+        context: the columns of the campaign's mapping by name: contexts, and segments.
+        candidates: ids of the items to choose among; None is all.
+        unit: the user, where logs have units.
+        key: a request repeated with its key gets the same decision.
+    """
+
+    context: Annotated[dict[str, Value], Meta(max_length=MOST_COLUMNS)] = {}
+    candidates: Annotated[list[Id], Meta(min_length=1, max_length=MOST_CANDIDATES)] | None = None
+    unit: Id | None = None
+    key: Text | None = None
+
+
+class DecideBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Several at once; all of them are decided, or none."""
+
+    decisions: Annotated[list[Decide], Meta(min_length=1, max_length=MOST_BATCH)]
+
+
+class Decided(msgspec.Struct):
+    """A decision.
+
+    Args:
+        decision: its id, which rewards name.
+        action: the id of the item to show.
+        propensity: the probability it was drawn with, among the candidates.
+        policy: SHA-256 of the policy that serves.
+        round: of the campaign.
+        arm: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
+    """
+
+    decision: str
+    action: int | str
+    propensity: float
+    policy: str
+    round: int
+    arm: Arm
+
+
+class DecidedBatch(msgspec.Struct):
+    """In the order of the requests."""
+
+    decisions: list[Decided]
+
+
+class Rewarded(msgspec.Struct, forbid_unknown_fields=True):
+    """What a decision earned.
+
+    Args:
+        decision: its id.
+        reward: in the units of the logs' column.
+        name: another reward column of the mapping; None is the reward.
+        event: tells several rewards of one decision apart; the same one twice counts once.
+        action: the id of the item that was really shown; another than was decided is reported.
+    """
+
+    decision: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    reward: float
+    name: Text | None = None
+    event: Annotated[str, Meta(max_length=MOST_TEXT)] | None = None
+    action: Id | None = None
+
+
+class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Several at once."""
+
+    rewards: Annotated[list[Rewarded], Meta(min_length=1, max_length=MOST_BATCH)]
+
+
+class Accepted(msgspec.Struct):
+    """How many rewards are on disk now; those known before are among them."""
+
+    accepted: int
+
+
+class Refusal(msgspec.Struct):
+    """Why a request was refused: the rule, the value, the cure."""
+
+    error: str
+    found: str = ""
+    cure: str = ""
+
+
+class Lift(msgspec.Struct, forbid_unknown_fields=True):
+    """A person trips, or lifts, the monitor.
+
+    Args:
+        reason: in words, for the record.
+        by: who.
+    """
+
+    reason: Text
+    by: Text = "admin"

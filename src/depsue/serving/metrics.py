@@ -1,0 +1,81 @@
+"""Counts for Prometheus, and one line of JSON for everything that happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
+Labels = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """Counters and latencies since the start."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, Labels], float] = {}
+        self._seconds: dict[str, list[float]] = {}
+        self._buckets: dict[str, list[int]] = {}
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        key = (name, tuple(sorted(labels.items())))
+        self._counts[key] = self._counts.get(key, 0) + by
+
+    def took(self, route: str, seconds: float) -> None:
+        """Note how long a request took."""
+        buckets = self._buckets.setdefault(route, [0] * (len(BUCKETS) + 1))
+        buckets[bisect_left(BUCKETS, seconds)] += 1
+        total = self._seconds.setdefault(route, [0.0])
+        total[0] += seconds
+
+    def text(self, gauges: dict[str, float]) -> str:
+        """In Prometheus' text format, with values of the present moment."""
+        return "\n".join([*self._lines(gauges), ""])
+
+    def _lines(self, gauges: dict[str, float]) -> Iterator[str]:
+        for name in sorted({name for name, _ in self._counts}):
+            yield f"# TYPE depsue_{name}_total counter"
+            for (other, labels), value in sorted(self._counts.items()):
+                if other == name:
+                    inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+                    yield f"depsue_{name}_total{{{inner}}} {value:g}"
+        for name, value in gauges.items():
+            yield f"# TYPE depsue_{name} gauge"
+            yield f"depsue_{name} {value:g}"
+        yield "# TYPE depsue_request_seconds histogram"
+        for route, buckets in sorted(self._buckets.items()):
+            sofar = 0
+            for limit, count in zip((*BUCKETS, None), buckets, strict=True):
+                sofar += count
+                le = "+Inf" if limit is None else f"{limit:g}"
+                yield f'depsue_request_seconds_bucket{{route="{route}",le="{le}"}} {sofar}'
+            yield f'depsue_request_seconds_sum{{route="{route}"}} {self._seconds[route][0]:.6f}'
+            yield f'depsue_request_seconds_count{{route="{route}"}} {sofar}'
+
+
+class Journal:
+    """Writes what happens, a line of JSON each.
+
+    Args:
+        to: where; None is standard error.
+    """
+
+    def __init__(self, to: TextIO | None = None) -> None:
+        self._to, self._lock = sys.stderr if to is None else to, threading.Lock()
+
+    def __call__(self, event: str, **details: Any) -> None:
+        """Write a line."""
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = json.dumps({"at": at, "event": event, **details}, default=str)
+        with self._lock:
+            print(line, file=self._to, flush=True)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,264 @@
+"""The safety monitor: does what is served keep the round's need? An anytime-valid answer.
+
+A decision of the policy's time was drawn from the policy with probability 1 - h and from pi0 with
+probability h, the holdout; so w = p_policy / p and w0 = p_pi0 / p, with p their mixture, weigh its
+reward for either. Against a relative floor the terms are r (w - rho w0), against an absolute one
+r w; their mean is what the promise is about, on the same days for both. The need of the round is
+below the floor where margin is being spent.
+
+Evidence that the mean lies below the need is capital: what a bet against the need, of a fixed
+fraction, would have earned; averaged over a fixed grid of fractions. While the mean of each term,
+whatever came before it, is at least the need, the capital ever reaches 1 / level with probability
+at most the level (Ville). So it may be looked at after every decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from depsue.bounds.smoothing import SCALES, log_sums, smoothing_from_sums
+from depsue.certificates import Promise
+from depsue.data.checks import FloatArray, IntArray, read_only
+
+FRACTIONS: FloatArray = read_only(0.5 ** np.arange(1, 12))
+"""Bets, as fractions of the largest that cannot lose everything."""
+BINS = 16
+"""Of the places of actions in their distributions."""
+SHOWN = 0.05
+"""Level of the confidence sequences that are shown."""
+
+
+class Evidence:
+    """Capital against "the mean of these values is at most 0", which a trip refutes.
+
+    Args:
+        limit: values are at least -limit.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._bets = FRACTIONS / limit
+        self._logs = np.zeros(len(FRACTIONS))
+
+    def add(self, values: FloatArray) -> None:
+        """Take in (n,) values, each >= -limit."""
+        for place, bet in enumerate(self._bets.tolist()):
+            self._logs[place] += float(np.log1p(bet * values).sum())
+
+    @property
+    def log_capital(self) -> float:
+        """The logarithm of the capital."""
+        return float(np.logaddexp.reduce(self._logs)) - math.log(len(self._logs))
+
+
+class Against:
+    """Evidence that one promise is not kept.
+
+    Args:
+        promise: the promise.
+        r_max: the largest reward.
+        credit: margin per decision that the round spends.
+        holdout: the share of traffic on pi0.
+        level: how often a false alarm may be raised, over all time.
+    """
+
+    def __init__(
+        self, promise: Promise, *, r_max: float, credit: float, holdout: float, level: float
+    ) -> None:
+        self.promise, self.level = promise, level
+        self.need = (promise.floor.absolute or 0.0) - credit
+        self._ratio = promise.floor.ratio
+        largest = r_max / max(1 - holdout, 1e-9)  # of a term
+        self._evidence = Evidence(max(largest - self.need, 1e-12))
+        self.n, self._sum = 0, 0.0
+
+    def add(self, reward: FloatArray, w: FloatArray, w0: FloatArray) -> None:
+        """Take in (n,) rewards with their weights for the policy and for pi0."""
+        terms = reward * (w if self._ratio is None else w - self._ratio * w0)
+        self._evidence.add(self.need - terms)
+        self.n += len(terms)
+        self._sum += float(terms.sum())
+
+    @property
+    def log_capital(self) -> float:
+        """The logarithm of the capital; at log(1 / level) it trips."""
+        return self._evidence.log_capital
+
+    @property
+    def tripped(self) -> bool:
+        """Whether the need is refuted at the level."""
+        return self.log_capital >= math.log(1 / self.level)
+
+    @property
+    def doubtful(self) -> bool:
+        """Half the way to it, in the logarithm."""
+        return self.log_capital >= 0.5 * math.log(1 / self.level)
+
+    def __str__(self) -> str:
+        mean = self._sum / max(self.n, 1)
+        what = "V(pi) - rho V(pi0)" if self._ratio is not None else "V(pi)"
+        return (
+            f"{self.promise.name}: {what} is {mean:.4g} on {self.n:,} decisions, needed is "
+            f"{self.need:.4g}; capital {math.exp(min(self.log_capital, 700)):.3g} of "
+            f"{1 / self.level:,.0f}"
+        )
+
+
+class Frequencies:
+    """Evidence that shown actions do not follow the distributions they are said to be drawn from.
+
+    The place of an action in its distribution, with chance where it has mass, is uniform on
+    [0, 1] if it was drawn from it. The capital is the likelihood of the bins that the places fall
+    into under the mixture of all distributions over bins (Dirichlet with parameters 1/2), against
+    the uniform one.
+
+    Args:
+        level: how often a false alarm may be raised, over all time.
+    """
+
+    def __init__(self, level: float) -> None:
+        self.level = level
+        self.counts: IntArray = np.zeros(BINS, dtype=np.int64)
+        self.wrong, self.n = 0, 0
+
+    def add(self, places: FloatArray, wrong: int) -> None:
+        """Take in (n,) places in [0, 1], and how many logged propensities were not the policy's."""
+        found = np.minimum((places * BINS).astype(np.int64), BINS - 1)
+        self.counts += np.bincount(found, minlength=BINS)
+        self.n += len(places)
+        self.wrong += wrong
+
+    @property
+    def log_capital(self) -> float:
+        """The logarithm of the capital."""
+        n, half = int(self.counts.sum()), 0.5
+        mixed = sum(math.lgamma(c + half) - math.lgamma(half) for c in self.counts.tolist())
+        mixed += math.lgamma(BINS * half) - math.lgamma(n + BINS * half)
+        return mixed + n * math.log(BINS)
+
+    @property
+    def tripped(self) -> bool:
+        """Whether a propensity was wrong, or the frequencies refute them."""
+        return self.wrong > 0 or self.log_capital >= math.log(1 / self.level)
+
+    @property
+    def doubtful(self) -> bool:
+        """Half the way to it, in the logarithm."""
+        return self.log_capital >= 0.5 * math.log(1 / self.level)
+
+    def __str__(self) -> str:
+        wrong = f"; {self.wrong:,} were logged with another probability" if self.wrong else ""
+        return (
+            f"shown actions against their propensities: {self.n:,} decisions, capital "
+            f"{math.exp(min(self.log_capital, 700)):.3g} of {1 / self.level:,.0f}{wrong}"
+        )
+
+
+class Sequence95:
+    """A mean with a confidence sequence: right at all times together in 95% of runs.
+
+    Args:
+        r_max: values lie in [0, r_max].
+    """
+
+    def __init__(self, r_max: float) -> None:
+        self._scales = SCALES * r_max
+        self._low, self._high = np.zeros(len(SCALES)), np.zeros(len(SCALES))
+        self.n, self._sum, self._r_max = 0, 0.0, r_max
+
+    def add(self, values: FloatArray) -> None:
+        """Take in (n,) values."""
+        self._low += log_sums(values, self._scales)
+        self._high += log_sums(self._r_max - values, self._scales)
+        self.n += len(values)
+        self._sum += float(values.sum())
+
+    @property
+    def limits(self) -> tuple[float, float, float]:
+        """(mean, lower, upper)."""
+        if self.n == 0:
+            return math.nan, 0.0, self._r_max
+        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
+        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
+        return self._sum / self.n, low, high
+
+
+class ContextDrift:
+    """Whether contexts are still like those of the logs that certified; only raises `watch`.
+
+    Args:
+        mean, deviation: (d,) of the reference.
+        n: its size.
+    """
+
+    def __init__(self, mean: FloatArray, deviation: FloatArray, n: int) -> None:
+        self._mean, self._deviation, self._reference = mean, deviation, n
+        self._sum, self.n = np.zeros(len(mean)), 0
+
+    def add(self, contexts: FloatArray) -> None:
+        """Take in (n, d) contexts."""
+        self._sum += np.asarray(contexts, dtype=np.float64).sum(axis=0)
+        self.n += len(contexts)
+
+    @property
+    def worst(self) -> tuple[int, float]:
+        """(column, standard errors) of the mean that has moved most."""
+        if self.n < 100:
+            return 0, 0.0
+        spread = np.where(self._deviation > 0, self._deviation, np.inf)
+        error = spread * math.sqrt(1 / self.n + 1 / self._reference)
+        apart = np.abs(self._sum / self.n - self._mean) / error
+        return int(apart.argmax()), float(apart.max())
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a mean has moved by more than chance explains, looked at again and again."""
+        d = len(self._mean)
+        looks = math.log(max(self.n, 2)) * d / 0.001
+        return self.worst[1] > math.sqrt(2 * math.log(looks))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test, as it stands.
+
+    Args:
+        name: of what is tested.
+        level: fine, watch or tripped.
+        words: in a sentence.
+        share: of the way to a trip, in the logarithm of the capital; None where there is no such.
+    """
+
+    name: str
+    level: str
+    words: str
+    share: float | None = None
+
+
+def finding(name: str, test: Any) -> Finding:
+    """What one of the tests above says."""
+    level = "tripped" if test.tripped else "watch" if test.doubtful else "fine"
+    share = test.log_capital / math.log(1 / test.level)
+    return Finding(name, level, str(test), min(max(share, 0.0), 1.0))
+
+
+def worst_level(found: Sequence[Finding]) -> str:
+    """fine, watch or tripped."""
+    levels = [one.level for one in found]
+    return next((one for one in ("tripped", "watch") if one in levels), "fine")
+
+
+def level_of_test(delta: float, rounds: int, tests: int, stint: int) -> float:
+    """Of one test in the j-th stint of a round: delta is split over all that a campaign may need.
+
+    Args:
+        delta: for the campaign's life.
+        rounds: K.
+        tests: in parallel.
+        stint: j, from 1: another policy, or a lift, begins a new one.
+    """
+    return delta / rounds / tests * 2.0**-stint

@@ -1,0 +1,81 @@
+"""Runs the service: uvicorn, one process, until it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from depsue.campaigns import Campaign
+from depsue.errors import ConfigError
+from depsue.serving.access import Access
+from depsue.serving.app import App, Pages
+from depsue.serving.metrics import Journal
+from depsue.serving.service import Service
+from depsue.serving.settings import ServingSettings
+
+GRACE = 20
+"""Seconds in which requests under way are finished after a signal to stop."""
+
+
+def run(
+    campaign: Campaign,
+    settings: ServingSettings,
+    access: Access,
+    *,
+    store: str | None,
+    host: str,
+    port: int,
+    tls: tuple[Path, Path | None] | None = None,
+    pages: Pages | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; what was accepted is finished first.
+
+    Args:
+        campaign: whose decisions.
+        settings: what is declared.
+        access: who may.
+        store: the address of decisions.
+        host, port: where to listen.
+        tls: certificate and key.
+        pages: the dashboard.
+    """
+    import uvicorn
+
+    told = Journal()
+    service = Service(campaign, settings, store=store, told=told)
+    app = App(service, access, pages=pages, told=told)
+    listening = _socket(host, port)
+    found = listening.getsockname()[1]
+    scheme = "http" if tls is None else "https"
+    told("listening", url=f"{scheme}://{host}:{found}/", campaign=campaign.name)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE,
+        server_header=False,
+        date_header=False,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
+    )
+    server = uvicorn.Server(config)
+    server.run(sockets=[listening])
+
+
+def _socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as problem:
+        found.close()
+        raise ConfigError(
+            "the address must be free, and this machine's",
+            found=f"{host}:{port}: {problem.strerror}",
+            cure="another --port; 0 takes a free one",
+        ) from problem
+    found.listen(512)
+    found.setblocking(False)
+    return found

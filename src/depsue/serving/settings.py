@@ -1,0 +1,93 @@
+"""What is declared when a campaign is served; kept beside its files, so that it stays declared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from depsue.artifacts import write_file
+from depsue.errors import FileError, is_real, require, require_level, short
+
+RULES = ("first", "largest", "sum")
+FILE = "serving.json"
+
+
+@dataclass(frozen=True)
+class ServingSettings:
+    """What is declared when a campaign is served.
+
+    Args:
+        wait: seconds after a decision in which its rewards count.
+        default_reward: of a decision that got none in that time, in the units of the logs.
+        combine: the reward of a decision with several: the first, the largest, or their sum.
+        holdout: share of traffic that stays on pi0.
+        delta: how often the monitor may raise a false alarm, over the campaign's life.
+        on_gone: while the store is gone, go on from "pi0" into a spool, or "stop".
+        most_waiting: decisions and rewards that may wait before requests are refused.
+        pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
+    """
+
+    wait: float = 3600.0
+    default_reward: float = 0.0
+    combine: str = "first"
+    holdout: float = 0.05
+    delta: float = 0.05
+    on_gone: str = "pi0"
+    most_waiting: int = 2000
+    pi0_url: str | None = None
+
+    def __post_init__(self) -> None:
+        for ok, rule, found in (
+            (is_real(self.wait) and 0 <= self.wait <= 3.2e7, "wait: 0 s to a year", self.wait),
+            (is_real(self.default_reward) and abs(self.default_reward) < 1e300,
+             "the default reward must be a number", self.default_reward),
+            (self.combine in RULES, f"combine is one of {', '.join(RULES)}", self.combine),
+            (is_real(self.holdout) and 0 <= self.holdout <= 0.5, "holdout must lie in [0, 0.5]",
+             self.holdout),
+            (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
+            (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
+             self.most_waiting),
+            (self.pi0_url is None or self.pi0_url.startswith(("http://", "https://")),
+             "pi0's address begins with http:// or https://", self.pi0_url),
+        ):  # fmt: skip
+            require(ok, rule, found=short(found))
+        require_level(self.delta)
+
+
+LASTING = ("wait", "default_reward", "combine")
+"""What decides which reward a decision has: fixed once a decision was made."""
+
+
+def declared(folder: Path, given: dict[str, Any], *, begun: bool) -> ServingSettings:
+    """The settings of a campaign: as declared before, changed by what is given now.
+
+    Args:
+        folder: of the campaign.
+        given: settings by name, those that were given.
+        begun: whether decisions were made; what decides their rewards then stays as it is.
+    """
+    path = folder / FILE
+    before: dict[str, Any] = {}
+    if path.exists():
+        try:
+            before = json.loads(path.read_text())
+            ServingSettings(**before)
+        except (OSError, ValueError, TypeError) as problem:
+            raise FileError(
+                "what was declared for serving must be readable",
+                found=f"{path}: {short(str(problem))}",
+                cure="restore the file from a copy",
+            ) from problem
+    for name in LASTING if begun else ():
+        require(
+            name not in given or name not in before or given[name] == before[name],
+            f"{name.replace('_', ' ')} is declared once: it decides what decisions earned",
+            found=f"{given.get(name)}, declared was {before.get(name)}",
+            cure="leave it out, or begin a new campaign",
+        )
+    settings = ServingSettings(**(before | given))
+    if asdict(settings) != before:
+        write_file(path, json.dumps(asdict(settings), indent=1).encode())
+    return settings
