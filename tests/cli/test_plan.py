@@ -266,7 +266,7 @@ def test_bad_promises_are_errors_with_a_rule(
 def test_items_without_features_and_without_the_column_novel(files: Files, tmp_path: Path) -> None:
     pl.read_csv(files.items).select("id").write_csv(tmp_path / "bare.csv")
     output = planned(files._replace(items=tmp_path / "bare.csv"), tmp_path / "p")
-    assert "4 items never occur in the logs: they are taken as novel" in output
+    assert "4 of the items never occur in the logs: taken as novel" in output
     assert "nothing is known of the new ones" in output
     assert "pi0 cannot be called" in output
 

@@ -55,7 +55,7 @@ def test_without_a_column_items_that_were_never_shown_are_novel(tmp_path: Path) 
     items = write(tmp_path, "items.csv", without(ITEMS, "novel"))
     found = read_items(items, logged=pl.Series([1, 2, 1, 3]))
     assert found.catalogue.novel.tolist() == [False, False, False, True]
-    assert "1 items never occur in the logs: they are taken as novel" in found.notes
+    assert "1 of the items never occur in the logs: taken as novel" in found.notes
     assert read_items(items, novel=["2", "9"]).catalogue.novel.tolist() == [
         False,
         True,

@@ -267,8 +267,8 @@ class Campaign(Past):
         said = []
         if summary.get("arrived"):
             said.append(
-                f"items that arrived before these rows were certified on: {len(summary['arrived'])}; "
-                "no row shows them, so their reward counts as zero"
+                f"items that arrived before these rows were certified on: "
+                f"{len(summary['arrived'])}; no row shows them, so their reward counts as zero"
             )
         if summary.get("withdrawn"):
             said.append(
