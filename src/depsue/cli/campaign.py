@@ -47,6 +47,14 @@ By = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+StoreAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="DEPSUE_STORE",
+        help="Decisions of depsue serve; default decisions.db in the campaign's folder.",
+    ),
+]
 HOME = Path("campaigns")
 
 
@@ -236,14 +244,18 @@ def deploy(
 def observe(
     name: Name,
     logs: Annotated[
-        str, typer.Argument(help="What the round logged: a file, a folder, or a pattern.")
-    ],
+        str | None, typer.Argument(help="What the round logged: a file, a folder, or a pattern.")
+    ] = None,
+    from_service: Annotated[
+        bool, typer.Option("--served", help="Instead: what depsue serve logged in this round.")
+    ] = False,
     mapping: Annotated[Path | None, typer.Option(help="TOML, if the columns have changed.")] = None,
     items: Annotated[
         Path | None,
         typer.Option(help="From the next round on: the items file, if items came or went."),
     ] = None,
     id: Annotated[str | None, typer.Option(help="Column of the items' ids.")] = None,
+    store: StoreAddress = None,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -251,12 +263,45 @@ def observe(
 ) -> None:
     """Take in what a round logged; the same file twice is one observation."""
     campaign = _opened(name, home, ledger, by)
-    made = campaign.observe(logs, mapping=mapping, items=items, id=id)
+    require(
+        (logs is None) == from_service,
+        "observe takes LOGS, or --served",
+        found="both" if from_service else "neither",
+        cure=f"depsue campaign observe {name} june.parquet",
+    )
+    if from_service:
+        from depsue.serving.joining import export_served
+
+        found = export_served(campaign, store)
+        typer.echo(str(found), err=as_json)
+        logs, mapping = str(found.path), mapping or found.mapping
+    made = campaign.observe(str(logs), mapping=mapping, items=items, id=id)
     said = list(campaign.notes) or [f"round {made.round}: {counted(made.rows, 'row')} observed"]
     for what in ("arrived", "withdrawn") if not campaign.notes else ():
         ids = made.summary.get(what, [])
         said += [f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}"] if ids else []
     _show(campaign, as_json, said)
+
+
+@app.command()
+def served(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
+    round: Annotated[
+        int | None, typer.Option(min=1, help="Which round; default: the one under way.")
+    ] = None,
+    store: StoreAddress = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what depsue serve logged in a round: decisions joined with their rewards."""
+    from dataclasses import asdict
+
+    from depsue.serving.joining import export_served
+
+    found = export_served(_opened(name, home, ledger, "reader"), store, out, round=round)
+    typer.echo(json.dumps(asdict(found), indent=1, default=str) if as_json else str(found))
 
 
 @app.command()

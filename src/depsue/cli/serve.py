@@ -7,17 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from depsue.cli.campaign import HOME, Address, AsJson, By, Home, Name, who
+from depsue.cli.campaign import HOME, Address, AsJson, By, Home, Name, StoreAddress, who
 from depsue.errors import require
-
-StoreAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="DEPSUE_STORE",
-        help="Where decisions go; default decisions.db in the campaign's folder, or postgresql://",
-    ),
-]
 
 
 def serve(
@@ -65,8 +56,8 @@ def serve(
     """
     from depsue.campaigns import Campaign, open_home
     from depsue.serving.access import Access, is_loopback
+    from depsue.serving.places import store_address
     from depsue.serving.running import run
-    from depsue.serving.service import store_address
     from depsue.serving.settings import declared
 
     require(

@@ -11,6 +11,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, require, short
+from depsue.serving.endpoint import Endpoint
 from depsue.serving.live import Live
 from depsue.serving.messages import Decide
 from depsue.serving.rows import Decision, new_ids
@@ -63,6 +64,7 @@ def decide(
     *,
     holdout: float,
     fallback: str = "",
+    own_pi0: Endpoint | None = None,
 ) -> list[Decision]:
     """One decision for each request; nothing is written yet.
 
@@ -72,6 +74,7 @@ def decide(
         rng: draws.
         holdout: the share of traffic that stays on pi0.
         fallback: why pi0 decides in place of the policy; "" if it does not.
+        own_pi0: is asked first on fallback.
     """
     contexts = live.reader.contexts([one.context for one in requests])
     own, base = live.remembered(contexts)
@@ -87,6 +90,11 @@ def decide(
     rows = np.arange(len(requests))
     p_own, p_base = own[rows, drawn], base[rows, drawn]
     p = np.where(from_pi0, p_base, p_own)
+    for k, answer in enumerate(own_pi0.ask(requests) if fallback and own_pi0 else ()):
+        place = None if answer is None else live.places.get(answer.action)
+        if answer is not None and place is not None:
+            drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
+            p_own[k] = own[k, place]
     now = time.time()
     ids = new_ids(len(requests), now)
     found = []

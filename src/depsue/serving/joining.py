@@ -19,7 +19,8 @@ from depsue.data.mapping import LogMapping
 from depsue.data.mapping_file import to_toml
 from depsue.errors import FileError, require
 from depsue.serving.contexts import as_text
-from depsue.serving.settings import ServingSettings
+from depsue.serving.places import SPOOL, store_address
+from depsue.serving.settings import ServingSettings, declared
 from depsue.serving.spool import Spool
 from depsue.serving.store import AT_ONCE, Store, decisions
 
@@ -160,6 +161,37 @@ def export_logs(
     said = out.with_suffix(".toml")
     write_file(said, to_toml(as_exported(mapping)).encode())
     return Exported(out, said, len(table), **left)
+
+
+def export_served(
+    campaign: Campaign, store: str | None, out: Path | None = None, *, round: int | None = None
+) -> Exported:
+    """`export_logs` from where the service keeps things.
+
+    Args:
+        campaign: whose.
+        store: the address of its decisions; None is the file in its folder.
+        out: the file; None is one in the folder of the round.
+        round: which; None is the one that is under way.
+    """
+    folder = campaign.files.folder
+    address = store_address(campaign, store)
+    require(
+        "://" in address or Path(address).exists(),
+        "there must be decisions that were served",
+        found=f"no {address}",
+        cure=f"depsue serve {campaign.name}",
+        error=FileError,
+    )
+    k = campaign.round if round is None else round
+    return export_logs(
+        campaign,
+        Store(address, campaign.name),
+        Spool(folder / SPOOL),
+        declared(folder, {}, begun=True),
+        campaign.files.round(k) / "served.parquet" if out is None else out,
+        round=k,
+    )
 
 
 def as_exported(mapping: LogMapping) -> LogMapping:

@@ -18,9 +18,11 @@ from depsue.campaigns import Campaign
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
 from depsue.ledger.holding import hold_file
+from depsue.serving.endpoint import Endpoint
 from depsue.serving.live import Live, load_live, what_serves
 from depsue.serving.messages import Rewarded
 from depsue.serving.monitor import ContextDrift, Finding
+from depsue.serving.places import SPOOL, TRIPPED, store_address
 from depsue.serving.rows import Reward
 from depsue.serving.settings import ServingSettings
 from depsue.serving.spool import Spool
@@ -28,15 +30,8 @@ from depsue.serving.store import Event, Store, StoreGone
 from depsue.serving.watching import Watching
 from depsue.serving.worker import Worker
 
-STORE = "decisions.db"
-TRIPPED = "tripped.json"
 REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""
-
-
-def store_address(campaign: Campaign, store: str | None) -> str:
-    """Where a campaign's decisions are: a file among its own, or another address."""
-    return str(campaign.files.folder / STORE) if store is None else store
 
 
 class Service:
@@ -62,7 +57,7 @@ class Service:
         address = store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
-        self.spool = Spool(folder / "spool")
+        self.spool = Spool(folder / SPOOL)
         self.live: Live = load_live(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
@@ -84,6 +79,7 @@ class Service:
             on_gone=settings.on_gone,
             most_waiting=settings.most_waiting,
             told=told,
+            own_pi0=None if settings.pi0_url is None else Endpoint(settings.pi0_url, told),
         )
         self._watcher = threading.Thread(target=self._watch, name="depsue-watcher", daemon=True)
 

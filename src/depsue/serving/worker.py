@@ -19,6 +19,7 @@ import torch
 
 from depsue.errors import DepsueError, FileError, PolicyError
 from depsue.serving.deciding import check_request, decide, digest, require_same_request
+from depsue.serving.endpoint import Endpoint
 from depsue.serving.live import Live
 from depsue.serving.messages import Decide, Decided
 from depsue.serving.rows import Decision, Reward
@@ -58,6 +59,7 @@ class Worker:
         on_gone: "pi0" to go on into the spool, "stop" to refuse.
         most_waiting: decisions and rewards that may wait.
         told: is told of what happens, in a word and details.
+        own_pi0: the team's own pi0, asked first on fallback.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Worker:
         on_gone: str,
         most_waiting: int,
         told: Callable[..., None],
+        own_pi0: Endpoint | None = None,
     ) -> None:
+        self._own_pi0 = own_pi0
         self._store, self._spool, self._live, self._fallback = store, spool, live, fallback
         self._holdout, self._on_gone, self._most = holdout, on_gone, most_waiting
         self._told = told
@@ -273,7 +277,14 @@ class Worker:
     def _decided(self, wanted: Sequence[Decide], live: Live, reason: str) -> list[Decision]:
         if not wanted:
             return []
-        return decide(wanted, live, self._rng, holdout=self._holdout, fallback=reason)
+        return decide(
+            wanted,
+            live,
+            self._rng,
+            holdout=self._holdout,
+            fallback=reason,
+            own_pi0=self._own_pi0,
+        )
 
     def _remember(self, made: Sequence[Decision]) -> None:
         for one in made:
