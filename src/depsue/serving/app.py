@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from depsue.serving.http import (
     Scope,
     Send,
     TooLarge,
+    bearer,
+    is_foreign,
     read_body,
     send_answer,
 )
@@ -42,6 +45,10 @@ from depsue.serving.worker import Busy
 
 Handler = Callable[[Request], Awaitable[Answer]]
 encode = msgspec.json.Encoder().encode
+TOKENS_READ = 2.0
+"""Seconds between looks at the file of tokens."""
+MOST_SAID = 500
+"""Characters of a rule, of what was found, of a cure."""
 
 
 class Route(NamedTuple):
@@ -106,7 +113,8 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if scope["type"] != "http":  # no websockets
+        if scope["type"] != "http":
+            await send({"type": "websocket.close"})  # there are none here
             return
         began = time.perf_counter()
         path = scope["path"]
@@ -115,7 +123,9 @@ class App:
         except ConnectionResetError:
             return
         except Exception as problem:  # nothing of it goes outside
-            self._told("request failed", path=path, error=f"{type(problem).__name__}: {problem}")
+            where = traceback.format_tb(problem.__traceback__)[-1].strip()
+            said = f"{type(problem).__name__}: {problem}"
+            self._told("request failed", path=path, error=said, where=where)
             answer = refused(500, "something went wrong here; the service's log says what")
         route = path if path in self._paths else "pages"
         self.metrics.count("requests", route=route, status=str(answer.status))
@@ -127,9 +137,32 @@ class App:
         path, headers = scope["path"], scope["headers"]
         if sum(len(name) + len(value) for name, value in headers) > MOST_HEADERS:
             return refused(431, "headers must be smaller", cure="at most 64 KiB")
+        if self._access.open_to_all and is_foreign(method, headers):
+            return refused(
+                403,
+                "without tokens, pages of other sites may not ask",
+                found="an Origin or a Host that is not this machine's",
+                cure="use tokens: depsue token add, and serve without --no-auth",
+            )
         route = self._routes.get((method, path))
         if route is None and path in self._paths:
-            return refused(405, "the path does not take this method", found=method)
+            takes = ", ".join(takes for takes, other in self._routes if other == path)
+            return refused(
+                405,
+                "the path does not take this method",
+                found=method,
+                cure=f"it takes {takes}",
+                headers=((b"allow", takes.encode()),),
+            )
+        if route is not None and route.role is not None:  # before the body is read
+            if not self._access.allows(bearer(headers), route.role):
+                return refused(
+                    401,
+                    f"this needs a token of the role {route.role}",
+                    found="none, or another",
+                    cure="authorization: Bearer TOKEN; depsue token add makes one",
+                    headers=((b"www-authenticate", b"Bearer"),),
+                )
         try:
             body = await read_body(scope, receive)
         except TooLarge:
@@ -140,14 +173,6 @@ class App:
         if route is None:
             answer = await self._pages.answer(request)
             return answer or refused(404, "there is no such page", cure="GET /openapi.json")
-        if route.role is not None and not self._access.allows(request.bearer, route.role):
-            return refused(
-                401,
-                f"this needs a token of the role {route.role}",
-                found="none, or another",
-                cure="authorization: Bearer TOKEN; depsue token add makes one",
-                headers=((b"www-authenticate", b"Bearer"),),
-            )
         return await self.guarded(route.handler, request)
 
     async def guarded(self, handler: Handler, request: Request) -> Answer:
@@ -240,7 +265,7 @@ class App:
 
     async def _tokens(self) -> None:
         while True:
-            await asyncio.sleep(2)
+            await asyncio.sleep(TOKENS_READ)
             self._access.refresh()
 
 
@@ -295,8 +320,9 @@ def refused(
     cure: str = "",
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> Answer:
-    """An answer that says why not."""
-    return Answer(status, encode(Refusal(rule, found, cure)), headers=headers)
+    """An answer that says why not; what was sent is not sent back whole."""
+    said = Refusal(*(part[:MOST_SAID] for part in (rule, found, cure)))
+    return Answer(status, encode(said), headers=headers)
 
 
 def _later(problem: DepsueError, seconds: int) -> Answer:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
+
+from depsue.serving.access import is_loopback
 
 MOST_BODY = 4 << 20
 MOST_HEADERS = 64 << 10
@@ -50,8 +52,7 @@ class Request:
     @property
     def bearer(self) -> str | None:
         """The token."""
-        scheme, _, token = self.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        return token.strip() if scheme.lower() == "bearer" else None
+        return bearer(self.headers.items())
 
     @property
     def cookies(self) -> dict[str, str]:
@@ -75,12 +76,46 @@ class TooLarge(Exception):
     """A body beyond the limit."""
 
 
+def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    """The token that headers bring."""
+    given = b""
+    for name, value in headers:
+        if name == b"authorization":
+            given = value
+    scheme, _, token = given.decode("latin-1").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def is_foreign(method: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a browser asks for a page of another site, or by a name that is not this machine's.
+
+    Where no token is asked for, any page that its user opens could ask otherwise.
+    """
+    host = origin = b""
+    for name, value in headers:
+        if name == b"host":
+            host = value
+        elif name == b"origin":
+            origin = value
+    if not origin and (method != "GET" or not host):
+        return False
+    text = host.decode("latin-1")
+    machine = text if text.endswith("]") else text.rpartition(":")[0] or text
+    if not is_loopback(machine.strip("[]")):
+        return True
+    return bool(origin) and origin not in (b"http://" + host, b"https://" + host)
+
+
 async def read_body(scope: Scope, receive: Receive) -> bytes:
     """The body; refused as soon as it is known to be too large."""
     for name, value in scope["headers"]:
-        if name == b"content-length" and (not value.isdigit() or int(value) > MOST_BODY):
-            raise TooLarge
+        if name == b"content-length":
+            digits = value.lstrip(b"0")
+            if len(digits) > 18 or not value.isdigit() or int(value) > MOST_BODY:
+                raise TooLarge
     message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ConnectionResetError
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         if len(body) > MOST_BODY:

@@ -196,12 +196,7 @@ def export_served(
 
 def as_exported(mapping: LogMapping) -> LogMapping:
     """The campaign's mapping for files that the service writes: propensities are logged."""
-    return replace(
-        mapping,
-        propensity=mapping.propensity or "propensity",
-        estimated=None,
-        time=mapping.time or "decided_at",
-    )
+    return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
 
 
 def _pieces(store: Store, k: int, wait: float) -> Iterator[tuple[list[Any], list[Any]]]:
@@ -242,7 +237,7 @@ def _table(
         mapping.action: ids[np.array([row.action for row in rows])],
         mapping.reward: earned_by(rows, rewards, mapping.reward, settings),
         str(names.propensity): [row.propensity for row in rows],
-        str(names.time): pl.Series(
+        mapping.time or "decided_at": pl.Series(
             [int(row.at * 1e6) for row in rows], dtype=pl.Datetime("us", "UTC")
         ),
     }

@@ -12,8 +12,10 @@ MOST_BATCH = 1000
 MOST_COLUMNS = 2000
 MOST_CANDIDATES = 100_000
 
-Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
-Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Text
+NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not store
+Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
+_Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
+Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _Name
 Value = bool | int | float | Annotated[str, Meta(max_length=10_000)] | None
 Arm = Literal["policy", "holdout", "pi0"]
 
@@ -77,10 +79,10 @@ class Rewarded(msgspec.Struct, forbid_unknown_fields=True):
         action: the id of the item that was really shown; another than was decided is reported.
     """
 
-    decision: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    decision: Annotated[str, Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
     reward: float
     name: Text | None = None
-    event: Annotated[str, Meta(max_length=MOST_TEXT)] | None = None
+    event: Annotated[str, Meta(max_length=MOST_TEXT, pattern=NO_NUL)] | None = None
     action: Id | None = None
 
 

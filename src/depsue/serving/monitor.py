@@ -1,10 +1,13 @@
 """The safety monitor: does what is served keep the round's need? An anytime-valid answer.
 
 A decision of the policy's time was drawn from the policy with probability 1 - h and from pi0 with
-probability h, the holdout; so w = p_policy / p and w0 = p_pi0 / p, with p their mixture, weigh its
-reward for either. Against a relative floor the terms are r (w - rho w0), against an absolute one
-r w; their mean is what the promise is about, on the same days for both. The need of the round is
-below the floor where margin is being spent.
+probability h, the holdout. Its reward is weighed for either in two ways. By items: w = p_policy / p
+and w0 = p_pi0 / p, with p their mixture, which uses every decision and sees soonest that what is
+shown is worth less. By arms: w = 1 / (1 - h) if the policy decided, else 0, and w0 = 1 / h if the
+holdout did, which sees whatever goes wrong with the policy's decisions, and needs more of them.
+Against a relative floor the terms are r (w - rho w0), against an absolute one r w; their mean is
+what the promise is about, on the same days for both. The need of the round is below the floor where
+margin is being spent.
 
 Evidence that the mean lies below the need is capital: what a bet against the need, of a fixed
 fraction, would have earned; averaged over a fixed grid of fractions. While the mean of each term,
@@ -23,7 +26,7 @@ import numpy as np
 
 from depsue.bounds.smoothing import SCALES, log_sums, smoothing_from_sums
 from depsue.certificates import Promise
-from depsue.data.checks import FloatArray, IntArray, read_only
+from depsue.data.checks import FloatArray, IntArray, Mask, read_only
 
 FRACTIONS: FloatArray = read_only(0.5 ** np.arange(1, 12))
 """Bets, as fractions of the largest that cannot lose everything."""
@@ -60,6 +63,7 @@ class Against:
 
     Args:
         promise: the promise.
+        by: how rewards are weighed: "items" or "arms".
         r_max: the largest reward.
         credit: margin per decision that the round spends.
         holdout: the share of traffic on pi0.
@@ -67,9 +71,16 @@ class Against:
     """
 
     def __init__(
-        self, promise: Promise, *, r_max: float, credit: float, holdout: float, level: float
+        self,
+        promise: Promise,
+        *,
+        by: str,
+        r_max: float,
+        credit: float,
+        holdout: float,
+        level: float,
     ) -> None:
-        self.promise, self.level = promise, level
+        self.promise, self.by, self.level = promise, by, level
         self.need = (promise.floor.absolute or 0.0) - credit
         self._ratio = promise.floor.ratio
         largest = r_max / max(1 - holdout, 1e-9)  # of a term
@@ -102,10 +113,28 @@ class Against:
         mean = self._sum / max(self.n, 1)
         what = "V(pi) - rho V(pi0)" if self._ratio is not None else "V(pi)"
         return (
-            f"{self.promise.name}: {what} is {mean:.4g} on {self.n:,} decisions, needed is "
-            f"{self.need:.4g}; capital {math.exp(min(self.log_capital, 700)):.3g} of "
+            f"{self.promise.name}, by {self.by}: {what} is {mean:.4g} on {self.n:,} decisions, "
+            f"needed is {self.need:.4g}; capital {math.exp(min(self.log_capital, 700)):.3g} of "
             f"{1 / self.level:,.0f}"
         )
+
+
+def weights(
+    p_policy: FloatArray, p_pi0: FloatArray, held: Mask, holdout: FloatArray, by: str
+) -> tuple[FloatArray, FloatArray]:
+    """(w, w0) of (n,) decisions, for the policy and for pi0.
+
+    Args:
+        p_policy, p_pi0: of the action.
+        held: whether the holdout decided.
+        holdout: its share at the time.
+        by: "items" or "arms".
+    """
+    if by == "arms":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return ~held / (1 - holdout), np.where(held, 1 / holdout, 0.0)
+    mixed = (1 - holdout) * p_policy + holdout * p_pi0
+    return p_policy / mixed, p_pi0 / mixed
 
 
 class Frequencies:

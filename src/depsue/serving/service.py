@@ -6,9 +6,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,20 @@ from depsue.serving.worker import Worker
 
 REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""
+
+
+class Stint(NamedTuple):
+    """From when on the monitor watches what serves.
+
+    Args:
+        live: what serves.
+        number: the j-th of its round.
+        after: the newest decision before it.
+    """
+
+    live: Live
+    number: int
+    after: int
 
 
 class Service:
@@ -65,7 +79,8 @@ class Service:
         self._tripped = ""
         self._unrecorded: tuple[str, str] | None = None
         self.watching: Watching | None = None
-        self._reference: ContextDrift | None = None
+        self._stint: Stint | None = None
+        self._watched: Stint | None = None
         self._events: list[Event] = []
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -74,7 +89,7 @@ class Service:
             self.store,
             self.spool,
             lambda: self.live,
-            lambda: self._tripped,
+            self._fallback,
             holdout=settings.holdout,
             on_gone=settings.on_gone,
             most_waiting=settings.most_waiting,
@@ -96,6 +111,8 @@ class Service:
         self._tripped = self._remembered_trip()
         self.worker.start()
         self._tripped = self._tripped or self._recorded_trip()
+        with suppress(StoreGone):  # then pi0 decides until it is back
+            self._stint = self._begun(self.live)
         self._watcher.start()
 
     def stop(self) -> None:
@@ -185,9 +202,9 @@ class Service:
                 error=StoreGone,
             )
             self.worker.event("lift", self.live.round, self.live.hash, reason, by)
+            self._stint = self._begun(self.live)
             self._trip_file.unlink(missing_ok=True)
             self._tripped = ""
-            self.watching = None
             self.told("lifted", reason=reason, by=by)
 
     def refresh(self) -> None:
@@ -202,15 +219,17 @@ class Service:
                 self.told("policy refused", found=str(problem))
             self.problem = str(problem)
             return
-        self.live, self.watching, self.problem = live, None, ""
-        self._reference = None
+        stint = self._begun(live)  # before its first decision
+        self.live, self._stint, self.problem = live, stint, ""
         self.told("policy", round=live.round, policy=live.hash, what=live.what)
 
     def look(self, now: float | None = None) -> None:
         """One look of the monitor at what has closed; trips if it must."""
         self._events = self.reader.events()
-        if self.watching is None or self.watching.live is not self.live:
-            self.watching = self._begun()
+        if self._stint is None:
+            self._stint = self._begun(self.live)
+        if self.watching is None or self._watched is not self._stint:
+            self._watched, self.watching = self._stint, self._watching(self._stint)
         watching = self.watching
         while watching.step(self.reader, now) and not self._ending.is_set():
             if not self._tripped and not watching.live.is_pi0 and watching.level == "tripped":
@@ -220,26 +239,34 @@ class Service:
         words = [one.words for one in watching.findings() if one.level == "tripped"]
         self.trip("; ".join(words), "the monitor")
 
-    def _begun(self) -> Watching:
-        """The present stint: taken up again after a restart, else begun."""
-        live = self.live
-        mine = [one for one in self._events if one.kind != "trip" and one.round == live.round]
-        stints = [one for one in mine if one.kind == "watch"]
+    def _fallback(self) -> str:
+        """Why pi0 decides in place of the policy; the policy never decides unwatched."""
+        stint = self._stint
+        watched = stint is not None and stint.live is self.live
+        return self._tripped or ("" if watched else "the monitor does not watch yet")
+
+    def _begun(self, live: Live) -> Stint:
+        """The present stint of what serves: taken up again after a restart, else begun."""
+        events = self.reader.events()
+        mine = [one for one in events if one.kind != "trip" and one.round == live.round]
         last = mine[-1] if mine else None
         if last is None or last.kind == "lift" or last.policy != live.hash:
-            self.worker.event("watch", live.round, live.hash, f"stint {len(stints) + 1}", "depsue")
-            self._events = self.reader.events()
-            stints = [
-                one for one in self._events if one.kind == "watch" and one.round == live.round
-            ]
+            number = 1 + sum(one.kind == "watch" for one in mine)
+            self.worker.event("watch", live.round, live.hash, f"stint {number}", "depsue")
+            events = self.reader.events()
+        self._events = events
+        stints = [one for one in events if one.kind == "watch" and one.round == live.round]
+        return Stint(live, len(stints), stints[-1].after)
+
+    def _watching(self, stint: Stint) -> Watching:
         explore = self.campaign.settings.explore
         return Watching(
-            live,
+            stint.live,
             self.settings,
             tuple(explore.promises),
             self.campaign.rounds,
-            stint=len(stints),
-            after=stints[-1].after,
+            stint=stint.number,
+            after=stint.after,
             drift=self._drift(),
         )
 
@@ -280,8 +307,9 @@ class Service:
             self._tripped = last
             self.told("tripped", reason=last, by="another service")
         elif self._tripped and not last:
+            self._stint = self._begun(self.live)
             self._trip_file.unlink(missing_ok=True)
-            self._tripped, self.watching = "", None
+            self._tripped = ""
             self.told("lifted", by="another service")
 
     def _record_trip(self) -> None:

@@ -28,6 +28,7 @@ from depsue.serving.monitor import (
     Sequence95,
     finding,
     level_of_test,
+    weights,
     worst_level,
 )
 from depsue.serving.settings import ServingSettings
@@ -84,17 +85,21 @@ class Watching:
     mismatched: int = 0
 
     def __post_init__(self) -> None:
-        level = level_of_test(self.settings.delta, self.rounds, len(self.promises) + 1, self.stint)
+        ways = ("items", "arms") if self.settings.holdout > 0 else ("items",)
+        tests = len(ways) * len(self.promises) + 1
+        level = level_of_test(self.settings.delta, self.rounds, tests, self.stint)
         mapping = self.live.mapping
         self._against = [
             Against(
                 one,
+                by=by,
                 r_max=mapping.r_max if one.r_max is None else one.r_max,
                 credit=self.live.credits.get(one.name, 0.0),
                 holdout=self.settings.holdout,
                 level=level,
             )
             for one in self.promises
+            for by in ways
         ]
         self._frequencies = Frequencies(level)
         self._policy, self._pi0 = Sequence95(mapping.r_max), Sequence95(mapping.r_max)
@@ -122,7 +127,7 @@ class Watching:
         """Every test, as it stands."""
         if self.live.is_pi0:
             return [Finding("pi0", "fine", "pi0 serves: there is nothing to fall back to")]
-        found = [finding(one.promise.name, one) for one in self._against]
+        found = [finding(f"{one.promise.name}, by {one.by}", one) for one in self._against]
         found.append(finding("propensities", self._frequencies))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
@@ -143,6 +148,7 @@ class Watching:
         """Restricted rows, and those of the fallback, say nothing of the certified policy."""
         live = self.live
         same = (row.round, row.policy) == (live.round, live.hash)
+        same = same and (live.is_pi0 or row.holdout == self.settings.holdout)
         return same and row.arm != "pi0" and row.candidates is None
 
     def _take(self, rows: Sequence[Any], rewards: Sequence[Any]) -> None:
@@ -151,8 +157,8 @@ class Watching:
         p = np.array([(row.p_policy, row.p_pi0, row.holdout) for row in rows])
         action = np.array([row.action for row in rows])
         held = np.array([row.arm == "holdout" for row in rows])
-        mixed = (1 - p[:, 2]) * p[:, 0] + p[:, 2] * p[:, 1]
-        w, w0 = p[:, 0] / mixed, p[:, 1] / mixed
+        weighed = {by: weights(p[:, 0], p[:, 1], held, p[:, 2], by) for by in ("items", "arms")}
+        w, w0 = weighed["items"]
         reward = used_reward(earned_by(rows, rewards, mapping.reward, self.settings), mapping)
         for test in self._against:
             promise = test.promise
@@ -163,7 +169,7 @@ class Watching:
             earned = reward
             if promise.reward is not None:
                 earned = earned_by(rows, rewards, promise.reward, self.settings)
-            test.add(earned[mask], w[mask], w0[mask])
+            test.add(earned[mask], *(one[mask] for one in weighed[test.by]))
         self._audit(rows, contexts, action, held)
         if self.drift is not None:
             self.drift.add(live.reader.contexts(contexts))
@@ -180,7 +186,7 @@ class Watching:
         self.shown += np.bincount(action[~held], minlength=len(self.shown))
         self.earned += np.bincount(action[~held], reward[~held], minlength=len(self.shown))
         floor = self.promises[0].floor
-        need = floor.absolute if floor.ratio is None else floor.ratio * w0 * reward
+        need = (floor.ratio or 0.0) * w0 * reward + (floor.absolute or 0.0)
         self._margin += float((w * reward - need).sum())
         self._note(float(rows[-1].at))
 

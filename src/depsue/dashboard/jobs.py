@@ -1,0 +1,100 @@
+"""Long work in the background: one piece at a time, with its progress and what came of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from depsue.errors import DepsueError, require
+from depsue.progress import Watch
+
+MOST_KEPT = 50
+"""Results; beyond it the oldest is forgotten."""
+
+
+class Job:
+    """One piece of work.
+
+    Args:
+        what: in words.
+        asked: what it was asked for with.
+    """
+
+    def __init__(self, what: str, asked: Any) -> None:
+        self.what, self.asked, self.began = what, asked, time.time()
+        self.ended: float | None = None
+        self.tasks: dict[str, tuple[int, int, str]] = {}
+        self.result: Any = None
+        self.problem = ""
+        self.done = threading.Event()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is under way."""
+        return not self.done.is_set()
+
+    def watch(self, task: str, done: int, total: int, words: str) -> None:
+        """Takes note of progress."""
+        self.tasks[task] = (done, total, words)
+
+    @property
+    def progress(self) -> list[tuple[str, float, str]]:
+        """(task, share that is done, how it goes) of each, as they began."""
+        found = list(self.tasks.items())
+        return [(task, done / max(total, 1), words) for task, (done, total, words) in found]
+
+
+class Jobs:
+    """Work of one kind.
+
+    Args:
+        told: is told of what goes wrong.
+    """
+
+    def __init__(self, told: Callable[..., None]) -> None:
+        self._told, self._lock = told, threading.Lock()
+        self._known: dict[str, Job] = {}
+
+    def of(self, key: str) -> Job | None:
+        """The newest of that key."""
+        return self._known.get(key)
+
+    @property
+    def running(self) -> Job | None:
+        """What is under way."""
+        return next((one for one in list(self._known.values()) if one.running), None)
+
+    def start(self, key: str, what: str, asked: Any, work: Callable[[Watch], Any]) -> Job:
+        """Begin; refused while another is under way."""
+        with self._lock:
+            other = self.running
+            require(
+                other is None,
+                "one at a time, for decisions are made beside it",
+                found=f"under way: {other.what if other else ''}",
+                cure="wait until it is done",
+            )
+            job = Job(what, asked)
+            self._known.pop(key, None)
+            self._known[key] = job
+            while len(self._known) > MOST_KEPT:
+                del self._known[next(iter(self._known))]
+        thread = threading.Thread(
+            target=self._run, args=(job, work), name="depsue-job", daemon=True
+        )
+        thread.start()
+        return job
+
+    def _run(self, job: Job, work: Callable[[Watch], Any]) -> None:
+        try:
+            job.result = work(job.watch)
+        except DepsueError as problem:
+            job.problem = str(problem)
+        except Exception as problem:  # it must not die without a word
+            self._told("job failed", what=job.what, error=f"{type(problem).__name__}: {problem}")
+            job.problem = "something went wrong here; the service's log says what"
+        finally:
+            job.ended = time.time()
+            job.done.set()

@@ -1,0 +1,1 @@
+"""How often the monitor trips without cause, and how soon with one: a simulation."""

@@ -1,0 +1,385 @@
+"""The service as a whole: keys, candidates, the holdout, fallbacks, trips, new policies, logs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.serving.asgi import Caller
+from tests.serving.conftest import Serve, Told
+
+from depsue.campaigns import Campaign, status_of
+from depsue.errors import ConfigError, FileError
+from depsue.serving.access import Access
+from depsue.serving.app import App
+from depsue.serving.joining import export_served
+from depsue.serving.places import SPOOL
+from depsue.serving.service import Service
+from depsue.serving.settings import ServingSettings, declared
+
+
+def context(k: int = 0) -> dict[str, float]:
+    return {f"x{j}": float(np.sin(k + j)) for j in range(4)}
+
+
+def batch(call: Caller, n: int, **more: Any) -> list[dict[str, Any]]:
+    found = []
+    for start in range(0, n, 500):
+        asked = [{"context": context(k % 7), **more} for k in range(start, min(start + 500, n))]
+        reply = call.post("/v1/decide/batch", {"decisions": asked})
+        assert reply.status == 200, reply.text
+        found += reply.json["decisions"]
+    return found
+
+
+def rewarded(
+    call: Caller, made: list[dict[str, Any]], mean: Callable[[dict[str, Any]], float]
+) -> None:
+    rng = np.random.default_rng(0)
+    given = [
+        {"decision": one["decision"], "reward": 1.0} for one in made if rng.random() < mean(one)
+    ]
+    for start in range(0, len(given), 500):
+        reply = call.post("/v1/reward/batch", {"rewards": given[start : start + 500]})
+        assert reply.status == 200, reply.text
+
+
+def waited(true: Callable[[], object]) -> None:
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not happen within 30 seconds")
+
+
+def caller(service: Service, home: Path) -> Caller:
+    return Caller(App(service, Access(home, open_to_all=True)))
+
+
+def test_a_key_gets_the_same_decision(call: Caller, service: Service) -> None:
+    asked = {"context": context(), "key": "session 7"}
+    first = call.post("/v1/decide", asked).json
+    assert call.post("/v1/decide", asked).json == first
+    both = call.post("/v1/decide/batch", {"decisions": [asked, asked]}).json["decisions"]
+    assert both == [first, first]
+    service.worker._recent.clear()  # as after a restart
+    assert call.post("/v1/decide", asked).json == first
+    other = call.post("/v1/decide", {"context": context(1), "key": "session 7"})
+    assert other.status == 409 and "another context" in other.json["found"]
+    assert len(service.reader.read()[0]) == 1
+
+
+def test_actions_follow_their_propensities(call: Caller, service: Service) -> None:
+    made = [call_ for call_ in batch(call, 4000) if call_["arm"] == "policy"]
+    rows, _ = service.reader.read(limit=10_000)
+    logged = {row.id: row for row in rows}
+    by_context: dict[str, Counter[int]] = {}
+    for one in made:
+        row = logged[one["decision"]]
+        assert row.propensity == one["propensity"]
+        by_context.setdefault(row.context, Counter())[row.action] += 1
+    for text, counts in by_context.items():
+        contexts = service.live.reader.contexts([json.loads(text)])
+        pi = service.live.policy.probabilities(contexts)[0]
+        n = sum(counts.values())
+        seen = np.array([counts[a] for a in range(len(pi))])
+        many = pi * n >= 5
+        expected = np.append(pi[many] * n, max(n - (pi[many] * n).sum(), 1e-9))
+        observed = np.append(seen[many], n - seen[many].sum())
+        assert stats.chisquare(observed, expected * n / expected.sum()).pvalue > 1e-4
+
+
+def test_candidates_restrict_the_policy_and_stay_out_of_the_logs(
+    serve: Serve, home: Path, campaign: Campaign
+) -> None:
+    service = serve(wait=0.0, holdout=0.0)
+    call = caller(service, home)
+    ids = service.live.ids[:3]
+    made = batch(call, 300, candidates=ids)
+    assert {one["action"] for one in made} <= set(ids)
+    rows, _ = service.reader.read()
+    pi = service.live.policy.probabilities(
+        service.live.reader.contexts([json.loads(row.context) for row in rows])
+    )[:, :3]
+    pi = pi / pi.sum(axis=1, keepdims=True)
+    assert np.allclose(
+        [row.propensity for row in rows], pi[np.arange(300), [r.action for r in rows]]
+    )
+    assert {row.candidates for row in rows} == {"[0,1,2]"}
+    batch(call, 50)
+    declared(campaign.files.folder, {"wait": 0.0}, begun=False)
+    found = export_served(campaign, None)
+    assert (found.rows, found.restricted) == (50, 300)
+    refused = call.post("/v1/decide", {"context": context(), "candidates": ["no such item"]})
+    assert refused.status == 422 and "no such item" in refused.json["found"]
+
+
+def test_the_holdout_stays_on_pi0(serve: Serve, home: Path) -> None:
+    service = serve(wait=60.0, holdout=0.3)
+    made = batch(caller(service, home), 2000)
+    held = [one for one in made if one["arm"] == "holdout"]
+    assert stats.binomtest(len(held), 2000, 0.3).pvalue > 1e-4
+    novel = {service.live.ids[k] for k in np.flatnonzero(service.live.catalogue.novel)}
+    assert not any(one["action"] in novel for one in held)  # pi0 never shows them
+    assert any(one["action"] in novel for one in made)
+    rows, _ = service.reader.read()
+    assert all(row.propensity == row.p_pi0 for row in rows if row.arm == "holdout")
+
+
+def test_what_was_served_is_the_next_rounds_logs(
+    serve: Serve, home: Path, campaign: Campaign
+) -> None:
+    service = serve(wait=3.0)
+    call = caller(service, home)
+    made = batch(call, 1500)
+    rewarded(call, made, lambda one: 0.4)
+    rewarded(call, made, lambda one: 0.4)  # all of it twice
+    declared(campaign.files.folder, {"wait": 3.0}, begun=False)
+    time.sleep(3.1)
+    late = call.post("/v1/reward", {"decision": made[0]["decision"], "reward": 1.0})
+    assert late.status == 200  # and does not count
+    found = export_served(campaign, None)
+    policy = [one for one in made if one["arm"] == "policy"]
+    assert (found.rows, found.holdout) == (len(policy), 1500 - len(policy))
+    seen = campaign.observe(str(found.path), mapping=found.mapping)
+    assert seen.rows == len(policy)
+    rng = np.random.default_rng(0)
+    due = {one["decision"] for one in made if rng.random() < 0.4}
+    mean = sum(one["decision"] in due for one in policy) / len(policy)
+    assert seen.summary["promises"]["reward"]["mean"] == pytest.approx(mean)
+    assert status_of(campaign).round == 2
+
+
+def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(
+    serve: Serve, home: Path, campaign: Campaign, told: Told
+) -> None:
+    service = serve(wait=60.0)
+    call = caller(service, home)
+    before = call.post("/v1/decide", {"context": context()}).json["policy"]
+    rolled = campaign.rollback()
+    waited(lambda: service.live.hash == rolled.policy_hash)
+    after = call.post("/v1/decide", {"context": context()}).json
+    assert after["policy"] == rolled.policy_hash != before
+    folder = campaign.folder_of(1, before)
+    arrays = next(folder.glob("*.safetensors"))
+    arrays.write_bytes(arrays.read_bytes()[:-1] + b"\x00")
+    campaign.ledger.deploy("spring", 1, before, "rollback", by="ana")
+    waited(lambda: service.problem)
+    kept = call.post("/v1/decide", {"context": context()})
+    assert kept.status == 200 and kept.json["policy"] == rolled.policy_hash
+    assert "policy refused" in told
+
+
+def test_a_trip_holds_over_a_restart_until_a_person_lifts_it(
+    campaign: Campaign, home: Path, told: Told
+) -> None:
+    settings = ServingSettings(wait=60.0, holdout=0.0)
+    service = Service(campaign, settings, told=told)
+    service.start()
+    call = caller(service, home)
+    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "policy"
+    reply = call.post("/v1/monitor/trip", {"reason": "a test", "by": "ana"})
+    assert reply.json["monitor"]["level"] == "tripped"
+    assert {one["arm"] for one in batch(call, 20)} == {"pi0"}
+    service.stop()
+    for gone in ("file", "store"):  # either remembers it
+        if gone == "file":
+            (campaign.files.folder / "tripped.json").unlink()
+        else:
+            (campaign.files.folder / "decisions.db").unlink()
+            (campaign.files.folder / "tripped.json").write_text('{"reason": "a test"}')
+        service = Service(campaign, settings, told=told)
+        service.start()
+        call = caller(service, home)
+        assert {one["arm"] for one in batch(call, 20)} == {"pi0"}
+        if gone == "store":
+            assert call.post("/v1/monitor/lift", {"reason": "fine", "by": "bo"}).status == 200
+            assert {one["arm"] for one in batch(call, 20)} == {"policy"}
+            assert call.post("/v1/monitor/lift", {"reason": "again"}).status == 409
+        service.stop()
+    assert not (campaign.files.folder / "tripped.json").exists()
+
+
+def test_the_monitor_trips_when_what_is_served_earns_too_little(serve: Serve, home: Path) -> None:
+    service = serve(wait=2.0, holdout=0.2)
+    call = caller(service, home)
+    for _ in range(6):
+        made = batch(call, 1000)
+        rewarded(call, made, lambda one: 0.05 if one["arm"] == "policy" else 0.5)
+        if service.tripped:
+            break
+    waited(lambda: service.tripped)
+    assert "by arms" in service.tripped
+    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "pi0"
+    assert [one.kind for one in service.store.events()] == ["watch", "trip"]
+
+
+def test_wrong_propensities_trip_at_once(serve: Serve, home: Path) -> None:
+    service = serve(wait=0.2, holdout=0.0)
+    call = caller(service, home)
+    batch(call, 50)
+    waited(lambda: service.watching is not None and service.watching.after >= 50)
+    assert service.level == "fine"
+    right = service.worker._live
+    broken = service.live.__class__(**{
+        **{name: getattr(service.live, name) for name in service.live.__dataclass_fields__},
+        "policy": service.live.pi0,
+    })  # fmt: skip
+    service.worker._live = lambda: broken
+    batch(call, 50)
+    service.worker._live = right
+    waited(lambda: service.tripped)
+    assert "another probability" in service.tripped
+
+
+def test_one_service_serves_a_file(serve: Serve, campaign: Campaign) -> None:
+    serve(wait=60.0)
+    with pytest.raises(ConfigError, match="one service writes"):
+        Service(campaign, ServingSettings()).start()
+
+
+def test_a_store_that_is_gone_means_pi0_and_a_spool(
+    serve: Serve, home: Path, postgres: Any, told: Told
+) -> None:
+    service = serve(wait=60.0, holdout=0.0, store=postgres.new_database())
+    call = caller(service, home)
+    first = call.post("/v1/decide", {"context": context(), "key": "a"}).json
+    postgres.stop()
+    try:
+        kept = call.post("/v1/decide", {"context": context(), "key": "a"})
+        assert kept.json == first  # known keys are remembered
+        spooled = [
+            call.post("/v1/decide", {"context": context(), "key": f"b{k}"}).json for k in range(3)
+        ]
+        assert {one["arm"] for one in spooled} == {"pi0"} and service.spool.waiting
+        reply = call.post("/v1/reward", {"decision": spooled[0]["decision"], "reward": 1.0})
+        assert reply.status == 200
+        assert call.get("/readyz").status == 200
+    finally:
+        postgres.start()
+    waited(lambda: not service.worker.gone and not service.spool.waiting)
+    assert call.post("/v1/decide", {"context": context(), "key": "b1"}).json == spooled[1]
+    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "policy"
+    rows, earned = service.reader.read(wait=60.0)
+    assert Counter(row.arm for row in rows) == {"policy": 2, "pi0": 3}
+    assert [one.decision for one in earned] == [spooled[0]["decision"]]
+    assert "store gone" in told and "store back" in told and "spool replayed" in told
+
+
+def test_or_it_means_stop(serve: Serve, home: Path, postgres: Any) -> None:
+    service = serve(wait=60.0, on_gone="stop", store=postgres.new_database())
+    call = caller(service, home)
+    postgres.stop()
+    try:
+        reply = call.post("/v1/decide", {"context": context()})
+        assert reply.status == 503 and reply.headers["retry-after"]
+        assert call.get("/readyz").status == 503
+        assert not service.spool.waiting
+    finally:
+        postgres.start()
+    waited(lambda: call.post("/v1/decide", {"context": context()}).status == 200)
+    assert len(service.reader.read()[0]) == 1
+
+
+def test_too_much_at_once_is_refused_not_queued(serve: Serve, home: Path) -> None:
+    service = serve(wait=60.0, most_waiting=10)
+    call = caller(service, home)
+    service.worker._waiting = 10
+    reply = call.post("/v1/decide", {"context": context()})
+    assert reply.status == 503 and reply.headers["retry-after"] == "1"
+    service.worker._waiting = 0
+    assert call.post("/v1/decide", {"context": context()}).status == 200
+
+
+def test_what_a_policy_cannot_answer_harms_no_other_request(
+    serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from depsue.errors import PolicyError
+
+    service = serve(wait=60.0)
+    real = type(service.live).distributions
+
+    def picky(self: Any, contexts: Any) -> Any:
+        if (contexts[:, 0] > 50).any():
+            raise PolicyError("a score table answers only for the contexts it was made for")
+        return real(self, contexts)
+
+    monkeypatch.setattr(type(service.live), "distributions", picky)
+    app = App(service, Access(home, open_to_all=True))
+    good, bad = {"context": context()}, {"context": context() | {"x0": 99.0}}
+    replies: list[int] = []
+
+    def ask(body: dict[str, Any]) -> None:
+        replies.append(Caller(app).post("/v1/decide", body).status)
+
+    threads = [threading.Thread(target=ask, args=(one,)) for one in (good, bad, good, good)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(replies) == [200, 200, 200, 422]
+
+
+class _OwnPi0(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        size = int(self.headers["content-length"])
+        asked = json.loads(self.rfile.read(size))
+        status = 200 if asked["context"]["x0"] >= 0 else 500
+        body = json.dumps({"action": self.server.item, "propensity": 0.7}).encode()  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, told: Told) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _OwnPi0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        service = serve(wait=60.0, pi0_url=f"http://127.0.0.1:{server.server_port}/decide")
+        server.item = service.live.ids[2]  # type: ignore[attr-defined]
+        service.trip("a test", "ana")
+        call = caller(service, home)
+        made = call.post("/v1/decide", {"context": context() | {"x0": 1.0}}).json
+        assert (made["action"], made["propensity"]) == (service.live.ids[2], 0.7)
+        saved = call.post("/v1/decide", {"context": context() | {"x0": -1.0}}).json
+        assert saved["arm"] == "pi0" and saved["propensity"] != 0.7  # the saved one
+        assert "pi0's address failed" in told
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
+    assert declared(tmp_path, {"wait": 5.0}, begun=False).wait == 5.0
+    assert declared(tmp_path, {"holdout": 0.2}, begun=True) == ServingSettings(
+        wait=5.0, holdout=0.2
+    )
+    with pytest.raises(ConfigError, match="wait is declared once"):
+        declared(tmp_path, {"wait": 6.0}, begun=True)
+    (tmp_path / "serving.json").write_text("{")
+    with pytest.raises(FileError, match="readable"):
+        declared(tmp_path, {}, begun=True)
+
+
+def test_export_waits_for_the_spool(campaign: Campaign, serve: Serve, home: Path) -> None:
+    service = serve(wait=0.0)
+    batch(caller(service, home), 5)
+    spool = campaign.files.folder / SPOOL
+    spool.mkdir()
+    (spool / "spool.jsonl").write_bytes(b"")
+    service.worker._spool._path = spool / "elsewhere"  # the service does not replay it
+    with pytest.raises(FileError, match="spool is replayed"):
+        export_served(campaign, None)
