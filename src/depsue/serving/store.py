@@ -364,7 +364,6 @@ def _prepare(connection: Any, _: Any) -> None:
         "journal_mode = WAL",
         "synchronous = FULL",
         "cache_size = -65536",
-        "wal_autocheckpoint = 8192",
     ):
         connection.execute(f"PRAGMA {pragma}")
 

@@ -28,6 +28,8 @@ from depsue.serving.store import Store, StoreGone
 
 MOST_AT_ONCE = 512
 """Requests in one batch."""
+GATHER, LONGEST = 0.0005, 0.003
+"""Seconds for which the next request is waited for, and all together, before a batch begins."""
 RETRY = 1.0
 """Seconds between attempts to reach a store that is gone."""
 REMEMBERED = 100_000
@@ -144,18 +146,7 @@ class Worker:
                 if self.gone or self._spool.waiting:
                     self._reach()
                 continue
-            jobs, ending = [], False
-            while True:
-                if first is None:
-                    ending = True
-                else:
-                    jobs.append(first)
-                if ending or sum(len(j.requests) + len(j.rewards) for j in jobs) >= MOST_AT_ONCE:
-                    break
-                try:
-                    first = self._queue.get_nowait()
-                except Empty:
-                    break
+            jobs, ending = self._gathered(first)
             self._serve_calls()
             if self.gone:
                 self._reach()
@@ -163,6 +154,26 @@ class Worker:
                 self._answer(jobs, self._batch(jobs))
             if ending:
                 return
+
+    def _gathered(self, first: Job | None) -> tuple[list[Job], bool]:
+        """What waits, and comes within moments; and whether it is time to end.
+
+        A commit costs the disk a few milliseconds, whatever it holds: those who were answered
+        together ask again together, and one commit does for all of them.
+        """
+        jobs: list[Job] = []
+        size, latest = 0, time.monotonic() + LONGEST
+        job = first
+        while job is not None:
+            jobs.append(job)
+            size += len(job.requests) + len(job.rewards)
+            if size >= MOST_AT_ONCE or time.monotonic() > latest:
+                return jobs, False
+            try:
+                job = self._queue.get(timeout=GATHER)
+            except Empty:
+                return jobs, False
+        return jobs, True
 
     def _serve_calls(self) -> None:
         while True:
