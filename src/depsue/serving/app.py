@@ -135,7 +135,7 @@ class App:
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         path, headers = scope["path"], scope["headers"]
-        if sum(len(name) + len(value) for name, value in headers) > MOST_HEADERS:
+        if sum(len(name) + len(value) + 4 for name, value in headers) > MOST_HEADERS:
             return refused(431, "headers must be smaller", cure="at most 64 KiB")
         if self._access.open_to_all and is_foreign(method, headers):
             return refused(

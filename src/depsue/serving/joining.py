@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping
 from depsue.data.mapping_file import to_toml
 from depsue.errors import FileError, require
@@ -25,34 +26,35 @@ from depsue.serving.spool import Spool
 from depsue.serving.store import AT_ONCE, Store, decisions
 
 _decode = msgspec.json.decode
+COLUMNS = ("policy", "arm", "action", "propensity", "context", "unit", "candidates")
 
 
 def earned_by(
-    rows: Sequence[Any], rewards: Sequence[Any], name: str, settings: ServingSettings
+    ids: Sequence[str], rewards: Iterable[Any], name: str, settings: ServingSettings
 ) -> FloatArray:
     """(n,) the reward of each decision, by the declared rule.
 
     Args:
-        rows: decisions, in order.
-        rewards: those that came in time.
+        ids: of the decisions, in order.
+        rewards: those that came in time, as `Store.read` gives them.
         name: of the reward's column.
         settings: rule and default.
     """
     found: dict[str, tuple[float, float]] = {}
-    for one in rewards:
-        if one.name != name:
+    for decision, of, value, received, _ in rewards:
+        if of != name:
             continue
-        known = found.get(one.decision)
+        known = found.get(decision)
         if known is None:
-            found[one.decision] = (one.received, one.value)
+            found[decision] = (received, value)
         elif settings.combine == "sum":
-            found[one.decision] = (one.received, known[1] + one.value)
+            found[decision] = (received, known[1] + value)
         elif settings.combine == "largest":
-            found[one.decision] = (one.received, max(known[1], one.value))
-        elif one.received < known[0]:
-            found[one.decision] = (one.received, one.value)
+            found[decision] = (received, max(known[1], value))
+        elif received < known[0]:
+            found[decision] = (received, value)
     default = (0.0, settings.default_reward)
-    return np.array([found.get(row.id, default)[1] for row in rows], dtype=np.float64)
+    return np.array([found.get(id, default)[1] for id in ids], dtype=np.float64)
 
 
 def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
@@ -136,16 +138,11 @@ def export_logs(
     until = (time.time() if now is None else now) - settings.wait
     left = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0}
     tables = []
-    for rows, rewards in _pieces(store, k, settings.wait):
-        kept = []
-        for row in rows:
-            why = _left_out(row, hash, until)
-            if why:
-                left[why] += 1
-            else:
-                kept.append(row)
-        if kept:
-            tables.append(_table(kept, rewards, mapping, catalogue.ids, k, settings))
+    for columns, rewards in _pieces(store, k, settings.wait):
+        kept = _kept(columns, hash, until, left)
+        if kept.any():
+            mine = {name: list(compress(values, kept)) for name, values in columns.items()}
+            tables.append(_table(mine, rewards, mapping, catalogue.ids, k, settings))
     require(
         bool(tables),
         "there must be a decision of the policy whose waiting time has closed",
@@ -199,30 +196,42 @@ def as_exported(mapping: LogMapping) -> LogMapping:
     return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
 
 
-def _pieces(store: Store, k: int, wait: float) -> Iterator[tuple[list[Any], list[Any]]]:
+def _pieces(
+    store: Store, k: int, wait: float
+) -> Iterator[tuple[dict[str, Sequence[Any]], list[Any]]]:
     after = 0
     while True:
         rows, rewards = store.read(
-            after=after, wait=wait, where=[decisions.c.round == k], limit=AT_ONCE
+            after=after, wait=wait, where=[decisions.c.round == k], columns=COLUMNS, limit=AT_ONCE
         )
         if not rows:
             return
-        yield rows, rewards
+        yield (
+            dict(zip(("seq", "id", "at", *COLUMNS), zip(*rows, strict=True), strict=True)),
+            rewards,
+        )
         after = rows[-1].seq
 
 
-def _left_out(row: Any, hash: str, until: float) -> str:
-    if row.arm == "holdout":
-        return "holdout"
-    if row.arm == "pi0" or row.policy != hash:
-        return "fallback"
-    if row.candidates is not None:
-        return "restricted"
-    return "open" if row.at > until else ""
+def _kept(
+    columns: Mapping[str, Sequence[Any]], hash: str, until: float, left: dict[str, int]
+) -> Mask:
+    """(n,) the policy's own decisions that have closed; what is left out is counted by why."""
+    arm = np.array(columns["arm"])
+    kept: Mask = np.ones(len(arm), dtype=bool)
+    for why, mask in (
+        ("holdout", arm == "holdout"),
+        ("fallback", (arm == "pi0") | (np.array(columns["policy"]) != hash)),
+        ("restricted", np.array([one is not None for one in columns["candidates"]])),
+        ("open", np.array(columns["at"]) > until),
+    ):
+        left[why] += int((kept & mask).sum())
+        kept &= ~mask
+    return kept
 
 
 def _table(
-    rows: Sequence[Any],
+    rows: Mapping[str, Sequence[Any]],
     rewards: Sequence[Any],
     mapping: LogMapping,
     ids: Any,
@@ -231,26 +240,26 @@ def _table(
 ) -> Any:
     import polars as pl
 
-    contexts = [_decode(row.context) for row in rows]
-    names = as_exported(mapping)
+    count = len(rows["id"])
+    contexts = [_decode(text) for text in rows["context"]]
     columns: dict[str, Any] = {
-        mapping.action: ids[np.array([row.action for row in rows])],
-        mapping.reward: earned_by(rows, rewards, mapping.reward, settings),
-        str(names.propensity): [row.propensity for row in rows],
+        mapping.action: ids[np.array(rows["action"])],
+        mapping.reward: earned_by(rows["id"], rewards, mapping.reward, settings),
+        str(as_exported(mapping).propensity): rows["propensity"],
         mapping.time or "decided_at": pl.Series(
-            [int(row.at * 1e6) for row in rows], dtype=pl.Datetime("us", "UTC")
+            (np.array(rows["at"]) * 1e6).astype(np.int64), dtype=pl.Datetime("us", "UTC")
         ),
     }
     for name in mapping.other_rewards:
-        columns[name] = earned_by(rows, rewards, name, settings)
+        columns[name] = earned_by(rows["id"], rewards, name, settings)
     if mapping.unit is not None:
-        columns[mapping.unit] = [None if row.unit is None else _decode(row.unit) for row in rows]
+        columns[mapping.unit] = [None if one is None else _decode(one) for one in rows["unit"]]
     if mapping.round is not None:
-        columns[mapping.round] = [k] * len(rows)
+        columns[mapping.round] = [k] * count
     if mapping.position is not None:
-        columns[mapping.position] = [mapping.keep_position] * len(rows)
+        columns[mapping.position] = [mapping.keep_position] * count
     columns |= _context_columns(contexts, mapping)
-    columns["decision"] = [row.id for row in rows]
+    columns["decision"] = rows["id"]
     return pl.DataFrame(columns, strict=False)
 
 

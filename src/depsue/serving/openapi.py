@@ -64,7 +64,10 @@ def document() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for method, path, summary, role, takes, gives in _PATHS:
-        paths.setdefault(path, {})[method] = _operation(summary, role, takes, gives)
+        operation = _operation(summary, role, takes, gives)
+        words = path.removeprefix("/v1").strip("/").removesuffix(".json").split("/")
+        paths.setdefault(path, {})[method] = {"operationId": "_".join(words), **operation}
+    paths["/readyz"]["get"]["responses"]["503"] = {"description": "Not now"}
     return {
         "openapi": "3.1.0",
         "info": {"title": "depsue", "version": __version__},

@@ -1,7 +1,8 @@
 """HTTP/1.1 as uvicorn speaks it, with a limit on what comes before a body.
 
-uvicorn hands a request on once its headers are whole, and gathers them without a limit: this ends a
-connection that sends headers, or trailers, without end.
+uvicorn hands a request on once its headers are whole, and gathers them without a limit: this ends
+a connection that sends headers, or trailers, without end. What is not HTTP is refused in JSON, with
+the headers that all answers have.
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from depsue.serving.http import API_POLICY, NO_STORE, SAFE
+
 MOST_HEAD = 256 << 10
-"""Bytes without a whole head or a piece of a body; requests above 64 KiB of headers get a 431."""
-_BODY = b'{"error":"headers must be smaller","found":"","cure":"at most 64 KiB"}'
-_TOO_LONG = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b"x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
-)
+"""Bytes without a whole head or a piece of a body; whole heads above 64 KiB get a 431, too."""
 
 
 class Protocol(HttpToolsProtocol):
@@ -32,8 +29,7 @@ class Protocol(HttpToolsProtocol):
         self._unread += len(data)
         super().data_received(data)
         if self._unread > MOST_HEAD and not self.transport.is_closing():
-            self.transport.write(_TOO_LONG)
-            self.transport.close()
+            self._refuse(b"431 Request Header Fields Too Large", b"headers must be smaller")
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
@@ -49,3 +45,21 @@ class Protocol(HttpToolsProtocol):
         """The request is whole."""
         self._unread = 0
         super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP."""
+        self._refuse(b"400 Bad Request", b"a request must be HTTP/1.1")
+
+    def _refuse(self, status: bytes, rule: bytes) -> None:
+        body = b'{"error":"%s","found":"","cure":"see GET /openapi.json"}' % rule
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *SAFE,
+            API_POLICY,
+            NO_STORE,
+        ]
+        lines = [b"HTTP/1.1 " + status, *(name + b": " + value for name, value in headers)]
+        self.transport.write(b"\r\n".join([*lines, b"", body]))
+        self.transport.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from depsue.campaigns import Campaign
@@ -15,6 +17,8 @@ from depsue.serving.settings import ServingSettings
 
 GRACE = 20
 """Seconds in which requests under way are finished after a signal to stop."""
+MakesPages = Callable[[Service, Access, Callable[..., None]], Pages]
+"""From what serves, who may, and who is told of what goes wrong."""
 
 
 def run(
@@ -26,7 +30,7 @@ def run(
     host: str,
     port: int,
     tls: tuple[Path, Path | None] | None = None,
-    pages: Pages | None = None,
+    pages: MakesPages | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; what was accepted is finished first.
 
@@ -37,13 +41,15 @@ def run(
         store: the address of decisions.
         host, port: where to listen.
         tls: certificate and key.
-        pages: the dashboard.
+        pages: makes the dashboard.
     """
     import uvicorn
 
+    sys.setswitchinterval(0.0005)  # the loop and the worker take turns often
     told = Journal()
     service = Service(campaign, settings, store=store, told=told)
-    app = App(service, access, pages=pages, told=told)
+    made = None if pages is None else pages(service, access, told)
+    app = App(service, access, pages=made, told=told)
     listening = _socket(host, port)
     found = listening.getsockname()[1]
     scheme = "http" if tls is None else "https"

@@ -16,7 +16,6 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -184,14 +183,11 @@ class Store:
             for some in _chunks(instead_of):
                 self._connection.execute(sa.delete(decisions).where(decisions.c.id.in_(some)))
             for chunk in _chunks(made):
-                values = [
-                    msgspec.structs.asdict(one) | {"campaign": self.campaign} for one in chunk
-                ]
-                self._connection.execute(self._insert(decisions), values)
+                rows = [(self.campaign, *msgspec.structs.astuple(one)) for one in chunk]
+                self._connection.exec_driver_sql(self._insert(decisions, Decision), rows)
             for part in _chunks(earned):
-                self._connection.execute(
-                    self._insert(rewards), [msgspec.structs.asdict(one) for one in part]
-                )
+                earnings = [msgspec.structs.astuple(one) for one in part]
+                self._connection.exec_driver_sql(self._insert(rewards, Reward), earnings)
         keyed = {one.key: one.id for one in made if one.key is not None}
         if self.is_file or not keyed:  # no other writes to a file
             return {}
@@ -284,13 +280,13 @@ class Store:
             .limit(limit)
         )
         with self._reading() as connection:
-            rows = list(connection.execute(query))
+            rows = list(connection.execute(query).all())
             if until is not None:
                 rows = _closed(rows, until)
             if not rows:
                 return [], []
             earned = (
-                sa.select(rewards)
+                sa.select(*(one for one in rewards.c if one.name != "event"))
                 .join(decisions, decisions.c.id == rewards.c.decision)
                 .where(
                     decisions.c.seq >= rows[0].seq,
@@ -299,7 +295,7 @@ class Store:
                     rewards.c.received <= decisions.c.at + wait,
                 )
             )
-            return rows, list(connection.execute(earned))
+            return rows, list(connection.execute(earned).all())
 
     def counts(self) -> dict[str, int]:
         """Decisions by arm, and rewards."""
@@ -315,9 +311,14 @@ class Store:
             )
         return found
 
-    def _insert(self, table: sa.Table) -> Any:
-        kind = sqlite if self.is_file else postgresql
-        return kind.insert(table).on_conflict_do_nothing()
+    def _insert(self, table: sa.Table, of: type[msgspec.Struct]) -> str:
+        """The statement that takes tuples of such rows; as text, for rows come by the million."""
+        names = ["campaign"] * (table is decisions) + [
+            one.name for one in msgspec.structs.fields(of)
+        ]
+        columns = ", ".join(f'"{name}"' for name in names)
+        marks = ", ".join(["?" if self.is_file else "%s"] * len(names))
+        return f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:

@@ -159,7 +159,8 @@ class Watching:
         held = np.array([row.arm == "holdout" for row in rows])
         weighed = {by: weights(p[:, 0], p[:, 1], held, p[:, 2], by) for by in ("items", "arms")}
         w, w0 = weighed["items"]
-        reward = used_reward(earned_by(rows, rewards, mapping.reward, self.settings), mapping)
+        ids = [row.id for row in rows]
+        reward = used_reward(earned_by(ids, rewards, mapping.reward, self.settings), mapping)
         for test in self._against:
             promise = test.promise
             mask = np.ones(len(rows), dtype=bool)
@@ -168,7 +169,7 @@ class Watching:
                 mask = np.array([row.get(column) == value for row in contexts])
             earned = reward
             if promise.reward is not None:
-                earned = earned_by(rows, rewards, promise.reward, self.settings)
+                earned = earned_by(ids, rewards, promise.reward, self.settings)
             test.add(earned[mask], *(one[mask] for one in weighed[test.by]))
         self._audit(rows, contexts, action, held)
         if self.drift is not None:

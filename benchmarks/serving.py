@@ -1,0 +1,300 @@
+"""Decisions per second of the service, against VW behind the same server with the same durability.
+
+    pip install vowpalwabbit
+    python benchmarks/serving.py --out docs/results/serving.md
+
+Both are our server, one worker, 16 connections, 1,000 actions, each decision on disk (SQLite,
+synchronous FULL) before the reply; what draws the action is the certified policy of a campaign, or
+`cb_explore_adf` of Vowpal Wabbit, which predicts only, with one feature for each action, and is
+spared the monitor. "New contexts" never repeat; "returning" are 2,000 users who come again and
+again. Then the latency at half the load, and a million rewards joined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from depsue import SyntheticSettings, synthetic_world
+from depsue.campaigns import Campaign, create, open_home
+from depsue.data.checks import FloatArray
+from depsue.data.writing import write_items, write_logs
+from depsue.policies import BasePolicy, Uniform
+from depsue.policies.tilted import Tilted
+from depsue.rewards import fit_linear
+from depsue.serving.joining import export_logs
+from depsue.serving.rows import Decision, Reward, new_ids
+from depsue.serving.settings import ServingSettings
+from depsue.serving.spool import Spool
+from depsue.serving.store import Store
+
+D, CONNECTIONS, MILLION = 10, 16, 1_000_000
+
+
+class VwPolicy(BasePolicy):
+    """`cb_explore_adf` over A actions, asked for one context after another."""
+
+    kind = "vw"
+
+    def __init__(self, n_actions: int) -> None:
+        from vowpalwabbit import Workspace
+
+        self._vw = Workspace("--cb_explore_adf --epsilon 0.1 -q ua --quiet")
+        self._lines = [f"|a i{k}" for k in range(n_actions)]
+
+    @property
+    def n_actions(self) -> int:
+        return len(self._lines)
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return np.array([self._one(row) for row in contexts.tolist()])
+
+    def _one(self, row: list[float]) -> list[float]:
+        shared = "shared |u " + " ".join(f"x{j}:{value:.5g}" for j, value in enumerate(row))
+        found: list[float] = self._vw.predict([shared, *self._lines])
+        return found
+
+
+def make_campaign(folder: Path) -> None:
+    """A campaign of 800 known items and 200 new ones, its first policy deployed."""
+    world = synthetic_world(SyntheticSettings(users=2000, supported=800, novel=200, d=D), seed=1)
+    known = Uniform(~world.catalogue.novel)
+    model = fit_linear(world.deploy(known, 20_000, round=0))
+    pi0 = Tilted(known, model, strength=1.0, cap=50.0, scale=0.05)
+    write_items(world.catalogue, folder / "items.parquet")
+    write_logs(world.deploy(pi0, 200_000, round=0), folder / "logs.parquet")
+    made = create(
+        "bench",
+        folder / "logs.parquet",
+        folder / "items.parquet",
+        pi0=pi0,
+        by="bench",
+        home=folder / "campaigns",
+    )
+    made.train()
+    if not made.certify().passed:
+        raise SystemExit("the campaign's certificate did not pass")
+    made.deploy()
+
+
+def serve(what: str, folder: Path, port: int) -> None:
+    """Run the server, with our policy or with VW's in its place."""
+    import uvicorn
+
+    from depsue.serving.access import Access
+    from depsue.serving.app import App
+    from depsue.serving.service import Service
+
+    home = folder / "campaigns"
+    campaign = Campaign(open_home(home), home, "bench", by="bench")
+    store = folder / f"{what}.db"
+    service = Service(campaign, ServingSettings(wait=3600.0), store=str(store))
+    if what == "vw":
+        vw = VwPolicy(len(service.live.catalogue))
+        service.live = replace(service.live, policy=vw, pi0=vw, what="pi0")
+        service.look = lambda now=None: None  # type: ignore[method-assign,misc]
+    sys.setswitchinterval(0.0005)
+    app = App(service, Access(home, open_to_all=True))
+    uvicorn.run(app, port=port, log_level="error", access_log=False, lifespan="on")
+
+
+@dataclass
+class Load:
+    """What a load measured."""
+
+    per_second: float
+    latencies: list[float]
+
+    def quantile(self, share: float) -> float:
+        """In milliseconds."""
+        return float(np.quantile(self.latencies, share)) * 1e3
+
+
+def bodies(kind: str, count: int, seed: int) -> list[bytes]:
+    """Requests, ready to be sent."""
+    rng = np.random.default_rng(seed)
+    distinct = count if kind == "new" else 2000
+    rows = rng.normal(size=(distinct, D)).tolist()
+    found = []
+    for k in range(count):
+        context = {f"x{j}": value for j, value in enumerate(rows[k % distinct])}
+        text = json.dumps({"context": context}).encode()
+        head = f"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-length: {len(text)}\r\n\r\n"
+        found.append(head.encode() + text)
+    return found
+
+
+async def load(port: int, requests: list[bytes], seconds: float, rate: float | None) -> Load:
+    """16 connections, as fast as they are answered, or at a rate."""
+    left = iter(requests)
+    took: list[float] = []
+    began = time.perf_counter()
+    slot = iter(range(10**9))
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while time.perf_counter() - began < seconds:
+            if rate is not None:
+                due = began + next(slot) / rate
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            request = next(left, None)
+            if request is None:
+                break
+            sent = time.perf_counter()
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200"):
+                raise SystemExit(head.decode())
+            size = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+            await reader.readexactly(size)
+            took.append(time.perf_counter() - sent)
+        writer.close()
+
+    await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
+    return Load(len(took) / (time.perf_counter() - began), took)
+
+
+def measured(what: str, folder: Path, seconds: float) -> dict[str, Load]:
+    """Start a server, and load it."""
+    port = 8600 + os.getpid() % 300
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--serve", what, "--folder", str(folder), "--port", str(port)]
+    )
+    try:
+        _wait_for(port)
+        run = asyncio.run
+        most = int(12_000 * seconds)
+        run(load(port, bodies("new", 500, 9), 5.0, None))  # warm
+        found = {
+            "new": run(load(port, bodies("new", most, 1), seconds, None)),
+            "returning, first time": run(load(port, bodies("returning", 4000, 2), 30.0, None)),
+            "returning": run(load(port, bodies("returning", most, 2), seconds, None)),
+        }
+        if what == "ours":
+            half = found["returning"].per_second / 2
+            found["half"] = run(load(port, bodies("returning", most, 2), seconds, half))
+            half = found["new"].per_second / 2
+            found["half, new"] = run(load(port, bodies("new", most, 3), seconds, half))
+        return found
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def _wait_for(port: int) -> None:
+    import socket
+
+    for _ in range(300):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("the server did not start")
+
+
+def joined(folder: Path) -> dict[str, float]:
+    """Seconds to store a million rewards, and to join them with their decisions into Parquet."""
+    home = folder / "campaigns"
+    campaign = Campaign(open_home(home), home, "bench", by="bench")
+    store = Store(folder / "join.db", "bench", writing=True)
+    store.open()
+    hash = campaign.ledger.deployments("bench")[-1].policy_hash
+    context = json.dumps({f"x{j}": 0.5 for j in range(D)})
+    ids: list[str] = []
+    for start in range(0, MILLION, 10_000):
+        mine = new_ids(10_000, 1000.0 + start / 1000)
+        ids += mine
+        store.write([
+            Decision(id=id, at=1000.0, round=1, policy=hash, arm="policy", why="", action=k % 1000,
+                     propensity=0.5, p_policy=0.5, p_pi0=0.4, holdout=0.0, context=context)
+            for k, id in enumerate(mine)
+        ])  # fmt: skip
+    order = np.random.default_rng(0).permutation(MILLION)  # rewards come in any order
+    began = time.perf_counter()
+    for start in range(0, MILLION, 1000):
+        some = [ids[k] for k in order[start : start + 1000].tolist()]
+        store.write([], [Reward(id, "reward", "", 1.0, 1001.0) for id in some])
+    stored = time.perf_counter()
+    out = export_logs(
+        campaign, Store(folder / "join.db", "bench"), Spool(folder / "none"),
+        ServingSettings(wait=60.0), folder / "joined.parquet", now=5000.0,
+    )  # fmt: skip
+    done = time.perf_counter()
+    assert out.rows == MILLION
+    store.close()
+    return {"stored": stored - began, "joined": done - stored}
+
+
+def main() -> None:
+    """Measure, print, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--serve", choices=("ours", "vw"))
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.serve:
+        serve(given.serve, given.folder, given.port)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_campaign(folder)
+        ours, vw = (measured(what, folder, given.seconds) for what in ("ours", "vw"))
+        rewards = joined(folder)
+    table = report(ours, vw, rewards)
+    print(table)
+    if given.out is not None:
+        given.out.write_text(table)
+
+
+def report(ours: dict[str, Load], vw: dict[str, Load], rewards: dict[str, float]) -> str:
+    """The table, in Markdown."""
+    lines = [
+        "# The service: decisions per second",
+        "",
+        "Made by `python benchmarks/serving.py --out docs/results/serving.md` on "
+        f"{os.cpu_count()} cores ({platform.machine()}), server and load on the same machine: one "
+        f"worker, {CONNECTIONS} connections, 1,000 actions, each decision on disk (SQLite, "
+        "synchronous FULL) before its reply.",
+        "",
+        "| contexts | ours, per second | p99 | VW in the same server, per second | ratio |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for kind in ("new", "returning"):
+        a, b = ours[kind], vw[kind]
+        lines.append(
+            f"| {kind} | {a.per_second:,.0f} | {a.quantile(0.99):.1f} ms | {b.per_second:,.0f} | "
+            f"{a.per_second / b.per_second:.1f} |"
+        )
+    lines += [
+        "",
+        f"At half that load: p50 {ours['half'].quantile(0.5):.1f} ms, p99 "
+        f"{ours['half'].quantile(0.99):.1f} ms (returning contexts, "
+        f"{ours['half'].per_second:,.0f} per second); p99 "
+        f"{ours['half, new'].quantile(0.99):.1f} ms (new ones, "
+        f"{ours['half, new'].per_second:,.0f} per second).",
+        "",
+        f"A million rewards, in random order, in batches of 1,000: stored in "
+        f"{rewards['stored']:.1f} s, joined with their decisions into Parquet in "
+        f"{rewards['joined']:.1f} s.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
