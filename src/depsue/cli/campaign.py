@@ -166,7 +166,7 @@ def train(
     from depsue.progress import bars
 
     campaign = _opened(name, home, ledger, by)
-    with _interruptible(), bars(not quiet and not as_json) as watch:
+    with interruptible(), bars(not quiet and not as_json) as watch:
         made = campaign.train(seed=seed, watch=watch)
     expected = made.fixed["expected"]
     said = [
@@ -198,7 +198,7 @@ def certify(
     from depsue.progress import bars
 
     campaign = _opened(name, home, ledger, by)
-    with _interruptible(), bars(not quiet and not as_json) as watch:
+    with interruptible(), bars(not quiet and not as_json) as watch:
         attempt = campaign.certify(watch=watch)
     said = [f"attempt {attempt.attempt}: {attempt.state}"]
     if attempt.certificate is not None:
@@ -400,7 +400,7 @@ def who(by: str | None) -> str:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Ctrl-C in long work is one line and exit code 130."""
     try:
         yield
