@@ -35,6 +35,16 @@ def test_the_table_has_every_method_and_truth_beside_estimate(run: tuple[str, Pa
     assert "report.html" in output
 
 
+def test_it_ends_with_how_to_see_the_campaign(run: tuple[str, Path]) -> None:
+    output, out = run
+    line = output.strip().splitlines()[-1].split()
+    home = out / "shop" / "campaigns"
+    assert line[:2] == ["depsue", "serve"] and line[line.index("--home") + 1] == str(home)
+    status = CliRunner().invoke(app, ["campaign", "status", line[2], "--home", str(home), "--json"])
+    found = json.loads(status.output)
+    assert found["round"] == 2 and "certified" in found["serving"]
+
+
 def test_the_report_is_one_page_that_needs_nothing_else(run: tuple[str, Path]) -> None:
     _, out = run
     page = (out / "report.html").read_text()
