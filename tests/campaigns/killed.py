@@ -55,13 +55,13 @@ class Soak:
 
     def run(self, kills: int) -> None:
         """Go on until so many commands were killed."""
-        self._in_child(self._write_logs)
         while self.kills.total() < kills or self.campaigns < 2:
             self._campaign(f"c{self.campaigns}-{os.getpid()}", hurried=self.campaigns > 0)
             self.campaigns += 1
 
     def _campaign(self, name: str, *, hurried: bool) -> None:
         home = self.folder / name
+        self._in_child(self._write_logs)
         more = ["--home", str(home), "--by", "ana"]
         more += [] if self.ledger is None else ["--ledger", self.ledger]
         team = self.folder / "team"
@@ -142,7 +142,7 @@ class Soak:
             ledger.close()
 
     def _write_logs(self) -> int:
-        world = _world()
+        world = self._world()
         team = self.folder / "team"
         write_items(world.catalogue, team / "items.parquet")
         write_logs(world.deploy(world.logging_policy, ROWS, round=0), team / "may.parquet")
@@ -151,16 +151,17 @@ class Soak:
             save(pi0, team / "pi0", catalogue=world.catalogue)
         return 0
 
+    def _world(self) -> World:
+        """Users who do otherwise in every campaign: no rows are certified on twice."""
+        settings = SyntheticSettings(users=USERS, supported=8, novel=3, d=2)
+        return synthetic_world(settings, seed=1).reseeded(self.campaigns)
+
     def _serve(self, home: Path, name: str, k: int) -> int:
         campaign = Campaign(open_home(home, self.ledger), home, name, by="ana")
         deployed = campaign.ledger.deployments(name)[-1]
         policy = campaign.policy(deployed.round, deployed.policy_hash)
-        write_logs(_world().deploy(policy, ROWS, round=k), home / f"{k}.parquet")
+        write_logs(self._world().deploy(policy, ROWS, round=k), home / f"{k}.parquet")
         return 0
-
-
-def _world() -> World:
-    return synthetic_world(SyntheticSettings(users=USERS, supported=8, novel=3, d=2), seed=1)
 
 
 def _command(what: str, arguments: list[str]) -> int:
