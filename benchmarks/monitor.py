@@ -1,6 +1,6 @@
 """How often the safety monitor trips without cause, and how soon with one.
 
-    python benchmarks/monitor.py --out docs/results/monitor.md
+python benchmarks/monitor.py --out docs/results/monitor.md
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ class Client:
                 problem = Unavailable(
                     "the service must answer",
                     found=f"{type(cause).__name__} from {self._host}",
-                    cure="is depsue serve running, and reachable from here?",
+                    cure="start depsue serve, or mend the address",
                 )
                 problem.__cause__ = cause
                 pause = pause if attempt else 0.0  # it may just have been kept open for too long
@@ -365,7 +365,7 @@ def _values(body: bytes, status: int) -> Any:
         raise Unavailable(
             "the service must answer in JSON",
             found=f"{len(body)} other bytes",
-            cure="does the url lead to depsue serve?",
+            cure="the url must lead to depsue serve",
             status=status,
         ) from None
 
@@ -393,6 +393,6 @@ def _decided(found: Any) -> Decided:
         raise Unavailable(
             "the service must answer as /openapi.json says",
             found="no decision in its answer",
-            cure="does the url lead to depsue serve?",
+            cure="the url must lead to depsue serve",
             status=200,
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,7 @@ def serve(
     campaign's files. New deployments are picked up while it runs.
     """
     from depsue.campaigns import Campaign, open_home
+    from depsue.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.places import store_address
     from depsue.serving.running import run
@@ -99,6 +101,7 @@ def serve(
         host=host,
         port=port,
         tls=None if certfile is None else (certfile, keyfile),
+        pages=partial(Dashboard, secure=certfile is not None),
     )
 
 

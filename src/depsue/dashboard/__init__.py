@@ -5,6 +5,7 @@
     dashboard     which page answers a path, and who may see it
     sessions      who is logged in; what a form must carry
     overview      all campaigns at a glance
+    told          what the ledger tells of a campaign
     campaign      one campaign's story; now: what serves this minute; items: its new items
     certificate   one certificate, and recomputing it
     plan_page     plan the next round; planning: how far the newest logs would let it go

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from depsue.campaigns import Campaign
-from depsue.dashboard.campaign import path_of
+from depsue.dashboard.told import path_of
 from depsue.errors import require, short
 from depsue.serving.messages import MOST_TEXT
 from depsue.serving.service import Service

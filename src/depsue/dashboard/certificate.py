@@ -10,15 +10,15 @@ import numpy as np
 from depsue import rng
 from depsue.campaigns import Campaign
 from depsue.certificates import Certificate, Levels, verify
-from depsue.dashboard.campaign import certificate_path, floor_of
 from depsue.dashboard.jobs import Job
 from depsue.dashboard.now import utc
+from depsue.dashboard.told import Told, certificate_path
 from depsue.errors import FileError
 from depsue.ledger import Attempt, Candidate
 from depsue.policies import BasePolicy, load
 from depsue.progress import Watch
 from depsue.reports.campaign.details import VERDICTS, details_of
-from depsue.reports.campaign.story import Tried, story_of
+from depsue.reports.campaign.story import Tried
 
 
 @dataclass(frozen=True)
@@ -79,41 +79,38 @@ class CertificatePage:
     checked: Checked | None
 
 
-def certificate_page(
-    campaign: Campaign, k: int, attempt: int, job: Job | None
-) -> CertificatePage | None:
+def certificate_page(told: Told, k: int, attempt: int, job: Job | None) -> CertificatePage | None:
     """The page of a test; None if there was no such test.
 
     Args:
-        campaign: whose.
+        told: what the ledger tells.
         k: its round.
         attempt: which read of the certifying rows.
         job: of recomputing it.
     """
-    story = story_of(campaign)
-    found = [one for one in story.tried if one.round == k and _number(one) == attempt]
+    found = [one for one in told.story.tried if one.round == k and _number(one) == attempt]
     if not found:
         return None
     tried = found[-1]
-    told, certificate = details_of(tried), tried.certificate
-    unit = story.kept[0].seen[0].mean if story.kept and story.kept[0].seen else None
-    floor = floor_of(story)
+    details, certificate = details_of(tried), tried.certificate
+    unit = None if told.first is None else told.first.seen[0].mean
+    floor = told.floor
     return CertificatePage(
-        campaign=campaign.name,
+        campaign=told.name,
         round=k,
         attempt=attempt,
-        path=certificate_path(campaign.name, k, attempt),
+        path=certificate_path(told.name, k, attempt),
         state=tried.state,
         said=tuple(_said(tried)),
         headings=VERDICTS,
-        verdicts=tuple(_verdict(one) for one in told["verdicts"]),
-        facts=tuple((str(name), str(value)) for name, value in told["facts"]),
+        verdicts=tuple(_verdict(one) for one in details["verdicts"]),
+        facts=tuple((str(name), str(value)) for name, value in details["facts"]),
         assumptions=() if certificate is None else certificate.assumptions,
         levels=tried.levels,
         tested=0 if certificate is None else certificate.tested,
         certified=tried.certified,
         floor=floor / unit if floor is not None and unit else None,
-        text=str(told["json"]),
+        text=str(details["json"]),
         checked=None if job is None else _checked(job),
     )
 

@@ -8,28 +8,39 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from depsue.campaigns import Campaign
 from depsue.dashboard.actions import Kind, action_page, require_said
-from depsue.dashboard.campaign import campaign_page, path_of
+from depsue.dashboard.campaign import campaign_page
 from depsue.dashboard.certificate import certificate_page, recompute
 from depsue.dashboard.figures import live_figures, round_figures
 from depsue.dashboard.frontiers import frontier_figure, levels_figure
 from depsue.dashboard.jobs import Jobs
 from depsue.dashboard.overview import Glance, Overview, glance
-from depsue.dashboard.plan_page import plan_page, settings_of
+from depsue.dashboard.plan_page import filled, plan_page, settings_of
 from depsue.dashboard.planning import planned
 from depsue.dashboard.rendering import Rendering
-from depsue.dashboard.sessions import Sessions, Visitor, carries, cookie, from_here, is_local, within
+from depsue.dashboard.sessions import (
+    Sessions,
+    Visitor,
+    carries,
+    cookie,
+    from_here,
+    query_of,
+    wants_page,
+    within,
+)
 from depsue.dashboard.static import static
+from depsue.dashboard.told import Memory, path_of
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.serving.access import Access
 from depsue.serving.app import Pages, encode, refused
 from depsue.serving.http import Answer, Request
 from depsue.serving.service import Service
 
+T = TypeVar("T")
 PATIENCE = 3.0
 """Seconds that an answer waits for short work, before a page shows its progress instead."""
 _PAGES = re.compile(
@@ -78,7 +89,7 @@ class Dashboard(Pages):
         self._secure = secure
         self._sessions = Sessions(access, service.campaign.by)
         self._plans, self._checks = Jobs(told), Jobs(told)
-        self._render = Rendering()
+        self._memory, self._render = Memory(), Rendering()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="depsue-pages")
 
     async def answer(self, request: Request) -> Answer | None:
@@ -88,13 +99,6 @@ class Dashboard(Pages):
             return await self._in_thread(static, request)
         if request.method not in ("GET", "POST"):
             return refused(405, "pages take GET and POST", found=request.method)
-        if self._access.open_to_all and not is_local(request):
-            return refused(
-                403,
-                "without tokens, the pages answer to names of this machine alone",
-                found="another host's name",
-                cure="ask for localhost or 127.0.0.1, or serve with tokens",
-            )
         if request.method == "POST" and not from_here(request):
             return self._wrong(request, 403, "a form must be sent from these pages")
         visitor = self._sessions.visitor(request)
@@ -103,8 +107,8 @@ class Dashboard(Pages):
         as_json = path.endswith(".json")
         page = self._page(path.removesuffix(".json") if path != "/index.json" else "/")
         if page is None:
-            html = b"text/html" in request.headers.get(b"accept", b"")
-            return self._wrong(request, 404, "there is no such page") if html else None
+            wrong = "there is no such page"
+            return self._wrong(request, 404, wrong) if wants_page(request) else None
         if visitor is None:
             return self._refused(request, as_json)
         if request.method == "POST" and as_json:
@@ -136,7 +140,7 @@ class Dashboard(Pages):
         if match["part"] == "plan":
             return partial(self._plan, name)
         if match["part"] is not None:
-            return partial(self._act, name, match["part"])
+            return partial(self._act, name, "trip" if match["part"] == "trip" else "lift")
         return partial(self._campaign, name)
 
     def _guarded(self, page: Callable[[Asked], Answer], asked: Asked) -> Answer:
@@ -159,7 +163,7 @@ class Dashboard(Pages):
         for one in reversed(self._service.campaign.ledger.campaigns()):
             level = self._service.level if one.name == served else None
             try:
-                found.append(glance(self._open(one.name), level))
+                found.append(glance(self._memory.of(self._open(one.name)), level))
             except DepsueError as problem:
                 path = path_of(one.name)
                 found.append(Glance(one.name, path, level=level, problem=str(problem)))
@@ -167,8 +171,8 @@ class Dashboard(Pages):
         return self._shown("overview.html", Overview(served, tuple(found)), asked)
 
     def _campaign(self, name: str, asked: Asked) -> Answer:
-        page = campaign_page(self._open(name), self._serving(name))
-        live = asked.request.query.get("live", "")
+        page = campaign_page(self._memory.of(self._open(name)), self._serving(name))
+        live = query_of(asked.request).get("live", "")
         return self._shown(
             "campaign.html",
             page,
@@ -180,7 +184,7 @@ class Dashboard(Pages):
 
     def _certificate(self, name: str, k: int, attempt: int, asked: Asked) -> Answer:
         campaign, key = self._open(name), f"{name}/{k}-{attempt}"
-        page = certificate_page(campaign, k, attempt, self._checks.of(key))
+        page = certificate_page(self._memory.of(campaign), k, attempt, self._checks.of(key))
         if page is None:
             raise NoSuchPage(f"no test {k}-{attempt} in campaign {name}")
         if asked.posted:
@@ -196,14 +200,14 @@ class Dashboard(Pages):
         campaign = self._open(name)
         show = partial(plan_page, campaign, self._plans.of(name), running=self._plans.running)
         if asked.posted:
-            form = asked.request.form
+            form = filled(campaign.settings.explore, asked.request.form)
             page = show(asked=form)
             try:
                 explore = settings_of(campaign.settings.explore, form)
                 if not page.possible:
                     raise ConfigError("there must be something to plan", found=page.logs[-1])
                 work = partial(planned, self._open(name), explore)
-                self._plans.start(name, f"a plan of {name}", page.asked, work)
+                self._plans.start(name, f"a plan of {name}", form, work)
             except DepsueError as problem:
                 page = show(asked=form, problem=str(problem))
                 return self._shown("plan.html", page, asked, status=422, figure=lambda: None)
@@ -237,7 +241,7 @@ class Dashboard(Pages):
 
     def _login(self, request: Request, visitor: Visitor | None) -> Answer:
         """Take a token, give a session."""
-        then = within(request.query.get("next", "/"))
+        then = within(query_of(request).get("next", "/"))
         if visitor is not None and request.method == "GET":
             return self._to(then)
         if request.method == "GET":
@@ -250,7 +254,7 @@ class Dashboard(Pages):
         return self._to(then, cookie=cookie(id, secure=self._is_secure(request)))
 
     def _refused(self, request: Request, as_json: bool) -> Answer:
-        if as_json or request.method == "POST":
+        if as_json or not wants_page(request):
             return refused(
                 401,
                 "this needs a token of the role admin",
@@ -291,12 +295,13 @@ class Dashboard(Pages):
 
     def _to(self, path: str, *, cookie: bytes | None = None) -> Answer:
         more = () if cookie is None else ((b"set-cookie", cookie),)
-        return Answer(303, b"", b"text/plain", ((b"location", path.encode("latin-1")), *more))
+        place = quote(path, safe="/?&=%#").encode()
+        return Answer(303, b"", b"text/plain", ((b"location", place), *more))
 
     def _is_secure(self, request: Request) -> bool:
         return self._secure or request.headers.get(b"x-forwarded-proto") == b"https"
 
-    async def _in_thread(self, call: Callable[..., Any], *given: Any) -> Any:
+    async def _in_thread(self, call: Callable[..., T], *given: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
 
 

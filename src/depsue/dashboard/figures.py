@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from depsue.dashboard.campaign import Novelty, Rounds
 from depsue.dashboard.drawing import (
     BLUE,
     BLUE_BAND,
@@ -24,6 +23,7 @@ from depsue.dashboard.drawing import (
     spanned,
 )
 from depsue.dashboard.now import Moment, Now
+from depsue.dashboard.told import Novelty, Rounds
 from depsue.reports.campaign.words import plus_minus
 
 
@@ -61,7 +61,7 @@ def _live_value(now: Now) -> Figure:
         f"Mean reward over time with its confidence sequence. Now: {said}.",
         ("UTC", "decisions", "policy", "pi0, holdout"),
         tuple(
-            (one.at, f"{one.decisions:,}", _interval(one.policy),
+            (one.at[:19], f"{one.decisions:,}", _interval(one.policy),
              "–" if one.pi0 is None else _interval(one.pi0))
             for one in _some(moments)
         ),
@@ -81,7 +81,7 @@ def _live_novelty(now: Now) -> Figure:
         f"Share of the policy's decisions that showed a new item, over time. Now {last.novelty:.1%}"
         f"; as deployed {now.novelty:.1%}.",
         ("UTC", "decisions", "novelty"),
-        tuple((one.at, f"{one.decisions:,}", f"{one.novelty:.1%}") for one in _some(moments)),
+        tuple((one.at[:19], f"{one.decisions:,}", f"{one.novelty:.1%}") for one in _some(moments)),
         plotted(traces, y="novelty", range=spanned(seen, low=0.0, high=1.0), percent="y"),
     )
 
@@ -98,7 +98,7 @@ def _live_margin(now: Now) -> Figure:
         f"Reward earned above the floor over time, an estimate. Now {margin:+,.1f} after "
         f"{last.decisions:,} decisions of the policy.",
         ("UTC", "decisions", "margin"),
-        tuple((one.at, f"{one.decisions:,}", f"{value:+,.1f}") for one, value in _some(told)),
+        tuple((one.at[:19], f"{one.decisions:,}", f"{value:+,.1f}") for one, value in _some(told)),
         plotted(traces, y="reward above the floor"),
     )
 

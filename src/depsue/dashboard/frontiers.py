@@ -29,9 +29,8 @@ def levels_figure(page: CertificatePage) -> Figure | None:
         traces.append(line(*xy(rest), "not tested", BLUE, dash="dot"))
     if done:
         traces.append(line(*xy(done), "tested", BLUE))
-    failed = done[-1] if done and done[-1] != page.certified else None
-    if failed is not None:
-        traces.append(mark(failed, "failed", RED, "x"))
+    if done and page.certified is None:
+        traces.append(mark(done[-1], "failed", RED, "x"))
     words = ""
     if page.certified is not None:
         traces.append(mark(page.certified, "certified", GREEN, "star"))

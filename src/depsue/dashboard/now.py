@@ -109,9 +109,12 @@ def now_of(service: Service, floor: float | None) -> Now:
         wait=service.settings.wait,
         r_max=live.mapping.r_max,
         floor=floor,
-        tests=tuple(Test(one.name, one.level, one.words, one.share) for one in service.findings()),
+        tests=tuple(
+            Test(one.name, one.level, one.words.removeprefix(f"{one.name}: "), one.share)
+            for one in service.findings()
+        ),
         moments=tuple(
-            Moment(utc(one.at), one.n, one.policy, one.pi0, one.novelty, _told(one.margin))
+            Moment(utc(one.at, 1000), one.n, one.policy, one.pi0, one.novelty, _told(one.margin))
             for one in points
         ),
         events=tuple(
@@ -122,9 +125,10 @@ def now_of(service: Service, floor: float | None) -> Now:
     )
 
 
-def utc(at: float) -> str:
-    """A time as text."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+def utc(at: float, per_second: int = 1) -> str:
+    """A time as text, to the second, or to a thousandth of it."""
+    text = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f}"
+    return text[:-7] if per_second == 1 else text[:-3]
 
 
 def _troubles(service: Service) -> list[str]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from depsue.campaigns import Campaign
-from depsue.dashboard.campaign import floor_of, margin_of, path_of
-from depsue.reports.campaign import words
-from depsue.reports.campaign.story import story_of
+from depsue.dashboard.told import Told, path_of
 
 
 @dataclass(frozen=True)
@@ -45,18 +42,16 @@ class Overview:
     campaigns: tuple[Glance, ...]
 
 
-def glance(campaign: Campaign, level: str | None) -> Glance:
+def glance(told: Told, level: str | None) -> Glance:
     """One campaign, in a few words."""
-    story = story_of(campaign)
-    status = story.status
     return Glance(
-        name=campaign.name,
-        path=path_of(campaign.name),
-        round="over" if story.over else f"{status.round} of {status.rounds}",
-        headline=words.headline(story),
-        serving=words.serving_words(story),
-        promises=status.promises,
-        floor=floor_of(story),
-        margin=margin_of(story),
+        name=told.name,
+        path=path_of(told.name),
+        round=told.at,
+        headline=told.headline,
+        serving=told.serving,
+        promises=told.story.status.promises,
+        floor=told.floor,
+        margin=told.margin,
         level=level,
     )

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 from depsue.campaigns import Campaign
 from depsue.certificates import Floor
-from depsue.dashboard.campaign import path_of
 from depsue.dashboard.jobs import Job
 from depsue.dashboard.now import utc
 from depsue.dashboard.planning import Planned
+from depsue.dashboard.told import path_of
 from depsue.errors import ConfigError
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.goal import NAMED
 from depsue.learners.room import Aim
 
 FIELDS = ("floor", "delta", "objective", "max_novelty")
-LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the most novelty"}
+LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the limit of novelty"}
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,12 @@ def defaults(explore: ExploreSettings) -> dict[str, str]:
     }
 
 
+def filled(explore: ExploreSettings, asked: Mapping[str, str]) -> dict[str, str]:
+    """What a form says, and the campaign's own where it says nothing."""
+    own = defaults(explore)
+    return {name: asked.get(name, "").strip() or own[name] for name in FIELDS}
+
+
 def settings_of(explore: ExploreSettings, asked: Mapping[str, str]) -> ExploreSettings:
     """What is planned for: the campaign's settings, changed by what a form says.
 
@@ -120,8 +126,7 @@ def settings_of(explore: ExploreSettings, asked: Mapping[str, str]) -> ExploreSe
         explore: the campaign's.
         asked: the form's fields.
     """
-    own = defaults(explore)
-    text = {name: asked.get(name, "").strip() or own[name] for name in FIELDS}
+    text = filled(explore, asked)
     promises = explore.promises
     if _one_ratio(explore) is not None:
         floor = Floor(_number(text["floor"], LABELS["floor"]))

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from depsue.serving.access import Access, is_loopback
+from depsue.serving.access import Access
 from depsue.serving.http import Request
 
 COOKIE = "depsue_session"
@@ -116,14 +116,17 @@ def host_of(request: Request) -> str:
     return request.headers.get(b"host", b"").decode("latin-1")
 
 
-def is_local(request: Request) -> bool:
-    """Whether the browser knows this server as its own machine's: another site's name does not
-    become this one by pointing at it."""
+def query_of(request: Request) -> dict[str, str]:
+    """What stands after the question mark; nothing if that is not to be read."""
     try:
-        name = urlsplit(f"//{host_of(request)}").hostname
+        return request.query
     except ValueError:
-        return False
-    return name is not None and is_loopback(name)
+        return {}
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a browser asks, which can show a page."""
+    return b"text/html" in request.headers.get(b"accept", b"")
 
 
 def within(path: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from depsue.dashboard.sessions import query_of
 from depsue.serving.http import Answer, Request
 
 OWN = {
@@ -56,7 +57,7 @@ def static(request: Request) -> Answer | None:
     if found is None:
         return None
     tag = f'"{found.version}"'.encode()
-    lasts = FOREVER if request.query.get("v") == found.version else A_DAY
+    lasts = FOREVER if query_of(request).get("v") == found.version else A_DAY
     headers = ((b"cache-control", lasts), (b"etag", tag), (b"vary", b"accept-encoding"))
     if request.headers.get(b"if-none-match") == tag:
         return Answer(304, b"", found.kind, headers)

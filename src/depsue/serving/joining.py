@@ -152,7 +152,7 @@ def export_logs(
     import polars as pl
 
     buffer = io.BytesIO()
-    table = pl.concat(tables)
+    table = pl.concat(tables, how="vertical_relaxed")  # a segment may be 5 here and "5" there
     table.write_parquet(buffer)
     write_file(out, buffer.getvalue())
     said = out.with_suffix(".toml")

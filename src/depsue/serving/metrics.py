@@ -44,10 +44,10 @@ class Metrics:
             for (other, labels), value in sorted(self._counts.items()):
                 if other == name:
                     inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-                    yield f"depsue_{name}_total{{{inner}}} {value:g}"
+                    yield f"depsue_{name}_total{{{inner}}} {_number(value)}"
         for name, value in gauges.items():
             yield f"# TYPE depsue_{name} gauge"
-            yield f"depsue_{name} {value:g}"
+            yield f"depsue_{name} {_number(value)}"
         yield "# TYPE depsue_request_seconds histogram"
         for route, buckets in sorted(self._buckets.items()):
             sofar = 0
@@ -75,6 +75,11 @@ class Journal:
         line = json.dumps({"at": at, "event": event, **details}, default=str)
         with self._lock:
             print(line, file=self._to, flush=True)
+
+
+def _number(value: float) -> str:
+    """All its digits: a rate is a difference of counts."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def _escaped(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from depsue.errors import ConfigError
 from depsue.serving.access import Access
 from depsue.serving.app import App, Pages
 from depsue.serving.metrics import Journal
+from depsue.serving.protocol import Protocol
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 
@@ -50,12 +52,17 @@ def run(
     service = Service(campaign, settings, store=store, told=told)
     made = None if pages is None else pages(service, access, told)
     app = App(service, access, pages=made, told=told)
+    server_log = logging.getLogger("uvicorn")
+    server_log.addHandler(_Lines(told))
+    server_log.propagate = False
     listening = _socket(host, port)
     found = listening.getsockname()[1]
     scheme = "http" if tls is None else "https"
     told("listening", url=f"{scheme}://{host}:{found}/", campaign=campaign.name)
     config = uvicorn.Config(
         app,
+        http=Protocol,
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="on",
@@ -67,6 +74,17 @@ def run(
     )
     server = uvicorn.Server(config)
     server.run(sockets=[listening])
+
+
+class _Lines(logging.Handler):
+    """What the server warns of, as lines of the journal."""
+
+    def __init__(self, told: Journal) -> None:
+        super().__init__(logging.WARNING)
+        self._told = told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told("server", level=record.levelname.lower(), message=record.getMessage())
 
 
 def _socket(host: str, port: int) -> socket.socket:

@@ -18,6 +18,7 @@ import numpy as np
 from depsue.certificates import Promise
 from depsue.certificates.drawn_by import TOLERANCE
 from depsue.data.checks import FloatArray, IntArray
+from depsue.serving.contexts import as_text
 from depsue.serving.joining import earned_by, used_reward
 from depsue.serving.live import Live
 from depsue.serving.monitor import (
@@ -34,6 +35,8 @@ from depsue.serving.monitor import (
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
 
+FEWEST, MOST = 100, 4000
+"""Decisions that are read in one step: few while most are still open, more to catch up."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
 COLUMNS = ("round", "policy", "arm", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -102,6 +105,7 @@ class Watching:
             for by in ways
         ]
         self._frequencies = Frequencies(level)
+        self._limit = FEWEST
         self._policy, self._pi0 = Sequence95(mapping.r_max), Sequence95(mapping.r_max)
         self._margin, self._novel = 0.0, 0
         size = len(self.live.catalogue)
@@ -113,8 +117,13 @@ class Watching:
         """Take in what has closed since; whether there may be more at once."""
         until = (time.time() if now is None else now) - self.settings.wait
         rows, rewards = store.read(
-            after=self.after, until=until, wait=self.settings.wait, columns=COLUMNS
+            after=self.after,
+            until=until,
+            wait=self.settings.wait,
+            columns=COLUMNS,
+            limit=self._limit,
         )
+        self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return False
         self.after = int(rows[-1].seq)
@@ -166,7 +175,7 @@ class Watching:
             mask = np.ones(len(rows), dtype=bool)
             if promise.segment is not None:
                 column, value = promise.segment
-                mask = np.array([row.get(column) == value for row in contexts])
+                mask = np.array([as_text(row.get(column)) == as_text(value) for row in contexts])
             earned = reward
             if promise.reward is not None:
                 earned = earned_by(ids, rewards, promise.reward, self.settings)

@@ -122,7 +122,10 @@ class Worker:
         self._calls.put((lambda: self._store.add_event(kind, round, policy, reason, by), done))
         if not self._thread.is_alive():
             self._serve_calls()
-        problem = done.get(timeout=30)
+        try:
+            problem = done.get(timeout=30)
+        except Empty:
+            problem = StoreGone("the store must answer within half a minute", found="it did not")
         if problem is not None:
             raise problem
 

@@ -23,11 +23,11 @@ def test_naive_safe_exploration_is_what_it_says(
     train, test = worlds_of(small_recipe, -8.0, 1, movielens_folder)
     policy = naive_safe_exploration(train.logging_policy, train.catalogue, 0.05)
     (found,) = result["deployments"]
-    assert found["value_test"] == test.value(policy)
-    assert found["value_train"] == train.value(policy)
+    assert found["value_test"] == pytest.approx(test.value(policy), rel=1e-8)
+    assert found["value_train"] == pytest.approx(train.value(policy), rel=1e-8)
     assert found["novelty_test"] == pytest.approx(0.05)
-    assert result["logging"]["value_test"] == test.value(test.logging_policy)
-    assert result["logging"]["best_test"] == test.best_value()
+    assert result["logging"]["value_test"] == pytest.approx(test.value(test.logging_policy), rel=1e-8)
+    assert result["logging"]["best_test"] == pytest.approx(test.best_value(), rel=1e-8)
     assert result["logging"]["uniform_test"] == pytest.approx(test.q.mean())
 
 
