@@ -26,7 +26,9 @@ def test_naive_safe_exploration_is_what_it_says(
     assert found["value_test"] == pytest.approx(test.value(policy), rel=1e-8)
     assert found["value_train"] == pytest.approx(train.value(policy), rel=1e-8)
     assert found["novelty_test"] == pytest.approx(0.05)
-    assert result["logging"]["value_test"] == pytest.approx(test.value(test.logging_policy), rel=1e-8)
+    assert result["logging"]["value_test"] == pytest.approx(
+        test.value(test.logging_policy), rel=1e-8
+    )
     assert result["logging"]["best_test"] == pytest.approx(test.best_value(), rel=1e-8)
     assert result["logging"]["uniform_test"] == pytest.approx(test.q.mean())
 
