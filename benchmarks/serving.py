@@ -104,7 +104,7 @@ def serve(what: str, folder: Path, port: int) -> None:
         vw = VwPolicy(len(service.live.catalogue))
         service.live = replace(service.live, policy=vw, pi0=vw, what="pi0")
         service.look = lambda now=None: None  # type: ignore[method-assign]
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     app = App(service, Access(home, open_to_all=True))
     uvicorn.run(app, port=port, log_level="error", access_log=False, lifespan="on")
 

@@ -270,7 +270,7 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
 def test_the_image_is_pinned_and_runs_without_rights() -> None:
     installs = [line for line in instructions("RUN") if "pip install" in line]
     assert len(installs) == 2 and all("-c constraints.txt" in line for line in installs)
-    assert installs[0].endswith(" torch") and "whl/cpu" in "".join(instructions("ARG"))
+    assert installs[0].endswith(" torch") and "TORCH_INDEX=" in "".join(instructions("ARG"))
     assert "[postgres]" in installs[1]
     assert re.search(r"^torch==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
     assert instructions("USER") == ["depsue"]
@@ -299,8 +299,8 @@ def test_the_health_check_asks_whether_decisions_can_be_made(
     service = Service(campaign, ServingSettings(wait=60.0, on_gone="stop"))
     with listening(App(service, Access(home))) as port:  # tokens are asked for, but not here
         assert healthy(port)
-        service.worker.gone = "on purpose"
-        service.worker._tried = time.monotonic() + 3600
+        service.worker.writer.gone = "on purpose"
+        service.worker.writer._tried = time.monotonic() + 3600
         assert not healthy(port)
     assert not healthy(port)
 

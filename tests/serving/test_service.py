@@ -71,7 +71,7 @@ def test_a_key_gets_the_same_decision(call: Caller, service: Service) -> None:
     assert call.post("/v1/decide", asked).json == first
     both = call.post("/v1/decide/batch", {"decisions": [asked, asked]}).json["decisions"]
     assert both == [first, first]
-    service.worker._recent.clear()  # as after a restart
+    service.worker.writer.recent.clear()  # as after a restart
     assert call.post("/v1/decide", asked).json == first
     other = call.post("/v1/decide", {"context": context(1), "key": "session 7"})
     assert other.status == 409 and "another context" in other.json["found"]
@@ -380,6 +380,6 @@ def test_export_waits_for_the_spool(campaign: Campaign, serve: Serve, home: Path
     spool = campaign.files.folder / SPOOL
     spool.mkdir()
     (spool / "spool.jsonl").write_bytes(b"")
-    service.worker._spool._path = spool / "elsewhere"  # the service does not replay it
+    service.worker.writer._spool._path = spool / "elsewhere"  # the service does not replay it
     with pytest.raises(FileError, match="spool is replayed"):
         export_served(campaign, None)

@@ -47,7 +47,7 @@ def run(
     """
     import uvicorn
 
-    sys.setswitchinterval(0.0005)  # the loop and the worker take turns often
+    sys.setswitchinterval(0.0001)  # the loop and the worker take turns often
     told = Journal()
     service = Service(campaign, settings, store=store, told=told)
     made = None if pages is None else pages(service, access, told)

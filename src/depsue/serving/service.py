@@ -87,6 +87,7 @@ class Service:
         self._held = ExitStack()
         self.worker = Worker(
             self.store,
+            Store(address, campaign.name),
             self.spool,
             lambda: self.live,
             self._fallback,

@@ -211,8 +211,11 @@ class Store:
         """The decisions that were made for these keys."""
         if not keys:
             return {}
-        if self._connection is None:
+        if self._connection is None and self._writing:
             raise StoreGone("the store must be open", found=self.name)
+        if self._connection is None:  # a reader keeps one, too, for keys come with every batch
+            with _telling(self.name):
+                self._connection = self._engine.connect()
         found = {}
         with _telling(self.name, self._connection), self._connection.begin():
             for some in _chunks(keys):

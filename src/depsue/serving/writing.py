@@ -1,0 +1,240 @@
+"""The thread that makes decisions durable: in the store, or in the spool while that is gone.
+
+It alone writes. One batch is committed while the next is decided; answers follow the commit, in
+the order of the batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from depsue.errors import DepsueError, FileError
+from depsue.serving.live import Live
+from depsue.serving.messages import Decide
+from depsue.serving.rows import Decision, Reward
+from depsue.serving.spool import Spool
+from depsue.serving.store import Store, StoreGone
+
+RETRY = 1.0
+"""Seconds between attempts to reach a store that is gone."""
+REMEMBERED = 100_000
+"""Decisions that are found by their key without the store."""
+
+
+class Job(NamedTuple):
+    """What waits: requests or rewards, and who waits for the answer."""
+
+    requests: Sequence[Decide]
+    rewards: Sequence[Reward]
+    future: asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop
+
+
+@dataclass
+class Batch:
+    """Jobs that are decided together and committed together.
+
+    Args:
+        jobs: what was asked.
+        live: what serves.
+        answers: to each job; so far only why one is refused, else None.
+        wanted: requests that need a decision.
+        made: their decisions, not yet durable; none while the store is gone.
+        known: decisions of before, by key.
+    """
+
+    jobs: list[Job]
+    live: Live
+    answers: list[Any]
+    wanted: list[Decide] = field(default_factory=list)
+    made: list[Decision] = field(default_factory=list)
+    known: dict[str, Decision] = field(default_factory=dict)
+
+    @property
+    def earned(self) -> list[Reward]:
+        """The rewards of jobs that are not refused."""
+        pairs = zip(self.jobs, self.answers, strict=True)
+        return [one for job, refused in pairs if refused is None for one in job.rewards]
+
+
+class Writer:
+    """Commits batches, one after the other.
+
+    Args:
+        store: where decisions go.
+        spool: where they go while the store is gone.
+        again: decides anew, by pi0, what a store that has just gone did not take.
+        on_gone: "pi0" to go on into the spool, "stop" to refuse.
+        answered: is given each batch with its answers.
+        told: is told of what happens, in a word and details.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spool: Spool,
+        *,
+        again: Callable[[Sequence[Decide], Live], list[Decision]],
+        on_gone: str,
+        answered: Callable[[Batch], None],
+        told: Callable[..., None],
+    ) -> None:
+        self._store, self._spool, self._again = store, spool, again
+        self._on_gone, self._answered, self._told = on_gone, answered, told
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Any]] = SimpleQueue()
+        self._tried = -RETRY
+        self._thread = threading.Thread(target=self._run, name="depsue-writer", daemon=True)
+        self.recent: dict[str, Decision] = {}
+        """Decisions that are durable, by key: the newest."""
+        self.gone = ""
+        """Why the store cannot be written to; "" while it can."""
+
+    def start(self) -> None:
+        """Open the store, replay what waits, and begin; a store that is gone is tried again."""
+        self._reach()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Commit what was given, then end."""
+        self._queue.put(None)
+        self._thread.join()
+        self._spool.close()
+        self._store.close()
+
+    def put(self, batch: Batch) -> None:
+        """Commit a batch, after those before it."""
+        self._queue.put(batch)
+
+    def event(self, kind: str, round: int, policy: str, reason: str, by: str) -> None:
+        """Record an event of the monitor from any thread; a StoreGone if it cannot be done now."""
+        done: SimpleQueue[Exception | None] = SimpleQueue()
+        self._calls.put((lambda: self._store.add_event(kind, round, policy, reason, by), done))
+        if not self._thread.is_alive():
+            self._serve_calls()
+        try:
+            problem = done.get(timeout=30)
+        except Empty:
+            problem = StoreGone("the store must answer within half a minute", found="it did not")
+        if problem is not None:
+            raise problem
+
+    def lost(self, problem: StoreGone) -> None:
+        """The store does not answer: from now on the spool, or nothing."""
+        if not self.gone:
+            self._told("store gone", found=problem.found)
+        self.gone, self._tried = problem.found or "gone", time.monotonic()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                batch = self._queue.get(timeout=0.1)
+            except Empty:
+                self._serve_calls()
+                if self.gone or self._spool.waiting:
+                    self._reach()
+                continue
+            self._serve_calls()
+            if self.gone:
+                self._reach()
+            if batch is None:
+                return
+            try:
+                self._commit(batch)
+            except DepsueError as problem:
+                self._refuse(batch, problem)
+            except Exception as problem:  # never hang who waits
+                self._told("writer failed", error=f"{type(problem).__name__}: {problem}")
+                self._refuse(batch, problem)
+            self._answered(batch)
+
+    def _commit(self, batch: Batch) -> None:
+        """Make a batch durable, and fill in its answers."""
+        instead_of: list[str] = []
+        if not self.gone and len(batch.made) == len(batch.wanted):
+            try:
+                batch.known |= self._store.write(batch.made, batch.earned)
+                self._reply(batch)
+                return
+            except StoreGone as problem:
+                self._store.close()
+                self.lost(problem)
+                instead_of = [one.id for one in batch.made]  # perhaps written; nobody was told
+        if self._on_gone == "stop":
+            raise StoreGone(
+                "decisions are made only while they can be stored",
+                found=self.gone,
+                cure="try again in a moment",
+            )
+        batch.made = self._again(batch.wanted, batch.live)
+        self._spool.add(batch.made, batch.earned, instead_of)
+        self._reply(batch)
+
+    def _reply(self, batch: Batch) -> None:
+        for one in batch.made:
+            if one.key is not None and one.key not in batch.known:
+                self.recent[one.key] = one
+        while len(self.recent) > REMEMBERED:
+            self.recent.pop(next(iter(self.recent)))
+        plain = iter([one for one in batch.made if one.key is None])
+        for place, job in enumerate(batch.jobs):
+            if batch.answers[place] is not None:
+                continue
+            found = [
+                next(plain) if one.key is None else batch.known.get(one.key) or self._of(one.key)
+                for one in job.requests
+            ]
+            batch.answers[place] = [one.reply(batch.live.ids) for one in found] or len(job.rewards)
+
+    def _of(self, key: str) -> Decision:
+        found = self.recent.get(key)
+        if found is None:  # its own batch was refused just now
+            raise StoreGone("decisions are made only while they can be stored", found=self.gone)
+        return found
+
+    @staticmethod
+    def _refuse(batch: Batch, problem: Exception) -> None:
+        batch.answers = [problem if one is None else one for one in batch.answers]
+
+    def _serve_calls(self) -> None:
+        while True:
+            try:
+                call, done = self._calls.get_nowait()
+            except Empty:
+                return
+            try:
+                call()
+                done.put(None)
+            except Exception as problem:  # whoever asked is told
+                done.put(problem)
+
+    def _reach(self) -> None:
+        """Try to get at the store, and to replay what was spooled."""
+        if time.monotonic() - self._tried < RETRY:
+            return
+        self._tried = time.monotonic()
+        try:
+            self._store.open()
+            if self._spool.waiting:
+                batch = self._spool.read()
+                self._store.replay(batch.decisions, batch.rewards, batch.instead_of)
+                self._spool.clear()
+                self._told(
+                    "spool replayed", decisions=len(batch.decisions), rewards=len(batch.rewards)
+                )
+        except StoreGone as problem:
+            self._store.close()
+            self.lost(problem)
+            return
+        except (FileError, OSError) as problem:
+            self._told("spool not replayed", found=str(problem))
+            return
+        if self.gone:
+            self._told("store back")
+        self.gone = ""
