@@ -133,10 +133,9 @@ class Worker:
         while not ending:
             self._slots.acquire()
             jobs, ending = self._gathered(self._queue.get())
-            batches = self._batches(jobs) if jobs else []
-            for _ in batches[1:]:
-                self._slots.acquire()
-            for batch in batches:
+            for place, batch in enumerate(self._batches(jobs) if jobs else ()):
+                if place > 0:
+                    self._slots.acquire()
                 self.writer.put(batch)
 
     def _gathered(self, first: Job | None) -> tuple[list[Job], bool]:
