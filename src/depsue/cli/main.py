@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -69,7 +70,7 @@ def demo(
 
     Builds the world, collects logs, learns with each method, prints one table (truth beside
     estimate) and writes a self-contained HTML report; then a campaign that can be served. About a
-    minute and a half on a laptop.
+    minute on a laptop.
     """
     from dataclasses import replace
 
@@ -101,8 +102,16 @@ def demo(
         made = make_demo_campaign(out, seed=seed, watch=watch)
     typer.echo(
         f"A campaign is ready to be served; see it live at http://127.0.0.1:8470/ with\n"
-        f"  depsue serve {made.name} --home {made.files.folder.parent} --no-auth --wait 30"
+        f"  {_command()} serve {made.name} --home {made.files.folder.parent} --no-auth --wait 30"
     )
+
+
+def _command() -> str:
+    """What to type for depsue here: its name where it is on the path, else where it is."""
+    beside = Path(sys.executable).with_name("depsue")
+    if shutil.which("depsue") or not beside.exists():
+        return "depsue"
+    return str(beside.relative_to(Path.cwd()) if beside.is_relative_to(Path.cwd()) else beside)
 
 
 app.add_typer(campaign)
