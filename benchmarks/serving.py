@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--serve", choices=("ours", "vw"))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.serve:
