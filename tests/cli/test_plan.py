@@ -164,6 +164,31 @@ def test_from_check_to_plan_on_the_open_bandit_layout(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]["rows"] == n // 3
 
 
+def test_rows_of_new_items_that_were_dropped(tmp_path: Path) -> None:
+    """Of 16 equally likely items 4 are declared new by dropping their rows."""
+    draw, n = np.random.default_rng(1), 6000
+    logs = pl.DataFrame(
+        {
+            "action": draw.integers(0, 16, n),
+            "reward": draw.integers(0, 2, n),
+            "propensity": np.full(n, 1 / 16),
+        }
+    )
+    logs.filter(pl.col("action") < 12).write_csv(tmp_path / "logs.csv")
+    pl.DataFrame({"item_id": range(16)}).write_csv(tmp_path / "items.csv")
+    files = Files(tmp_path / "logs.csv", tmp_path / "items.csv", tmp_path)
+    refused = run(files.logs, files.items, "--quiet", "--out", tmp_path / "p")
+    assert "the mean of m/p must be at most 1" in str(refused.exception)
+    assert "say what share of decisions was kept: --kept" in str(refused.exception)
+    output = planned(files, tmp_path / "p", "--kept", 0.75)
+    assert "in every context the same share of decisions, 0.75, was kept" in output
+    path = tmp_path / "m.toml"
+    arguments = ["check", files.logs, "--kept", 0.75, "--write-mapping", path]
+    checked = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert checked.exit_code == 0, checked.output
+    assert "4 of the items never occur" in planned(files, tmp_path / "p", "--mapping", path)
+
+
 PROMISES = """
 [[promise]]
 name = "clicks"

@@ -125,3 +125,10 @@ def test_a_file_through_a_mapping(tmp_path: Path) -> None:
     TABLE.write_csv(tmp_path / "logs.csv")
     logs = read_from(tmp_path / "logs.csv", MAPPING, CATALOGUE)
     assert logs.hash == read_mapped(Source.of(TABLE), MAPPING, CATALOGUE).hash
+
+
+def test_propensities_of_logs_that_lost_the_rows_of_some_items() -> None:
+    logs = read_mapped(Source.of(TABLE), replace(MAPPING, kept=0.8), CATALOGUE)
+    np.testing.assert_allclose(logs.propensity, [0.625, 0.3125, 0.625])
+    with pytest.raises(DataError, match="prob"):  # more than 1
+        read_mapped(Source.of(TABLE), replace(MAPPING, kept=0.4), CATALOGUE)

@@ -31,7 +31,9 @@ FULL = LogMapping(
 NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 
 
-@pytest.mark.parametrize("mapping", [FULL, LogMapping("a", "b"), LogMapping("a", "b", "p")])
+@pytest.mark.parametrize(
+    "mapping", [FULL, LogMapping("a", "b"), LogMapping("a", "b", "p", kept=0.9)]
+)
 def test_a_mapping_comes_back_from_its_file(tmp_path: Path, mapping: LogMapping) -> None:
     write_mapping(mapping, tmp_path / "m.toml")
     assert read_mapping(tmp_path / "m.toml") == mapping
@@ -65,6 +67,8 @@ def test_what_a_certificate_must_say() -> None:
     assert said[1].startswith("propensities were estimated: the frequency of each action in each")
     assert said[2] == "only rows with slot = 1 are used"
     assert LogMapping("a", "b", "p").assumptions == ()
+    (dropped,) = LogMapping("a", "b", "p", kept=0.75).assumptions
+    assert dropped.endswith("0.75, was kept: propensities are p / 0.75")
 
 
 BASE: dict[str, Any] = {"r_max": 1.0, "columns": {"action": "a", "reward": "r"}}
@@ -88,6 +92,9 @@ BASE: dict[str, Any] = {"r_max": 1.0, "columns": {"action": "a", "reward": "r"}}
         ({"other_rewards": {"x": "y"}}, "r_max must be declared"),
         ({"propensities": {"estimated": 1}}, "true or false"),
         ({"propensities": {"estimated": True, "smoothing": 0}}, "smoothing must be"),
+        ({"propensities": {"kept": 0}}, r"kept must lie in \(0, 1\]"),
+        ({"propensities": {"kept": "most"}}, r"kept must lie in \(0, 1\]"),
+        ({"propensities": {"estimated": True, "kept": 0.5}}, "goes with propensities that were"),
         ({"prices": {}}, "the mapping may hold"),
     ],
 )

@@ -15,12 +15,13 @@ from depsue.experiments.hostile import WORLDS, Case, cases, finished, keep, refu
 from depsue.experiments.hostile import campaigns as campaigns_module
 from depsue.experiments.hostile import refusals as refusals_module
 from depsue.experiments.hostile import sweep as sweep_module
-from depsue.experiments.hostile.campaigns import answer_of
+from depsue.experiments.hostile.campaigns import RECIPE, answer_of
 from depsue.experiments.hostile.figure import figure
 from depsue.experiments.hostile.page import page
 from depsue.experiments.hostile.refusals import Misreporting, misreported, mistaken
 from depsue.experiments.hostile.summary import Broken, groups, pooled
 from depsue.experiments.hostile.sweep import LAST, NAMES, sweep, work
+from depsue.experiments.paper.recipe import load_recipe, recipe_folder
 
 
 def made(
@@ -43,7 +44,7 @@ def made(
         "world": world,
         "deployments": len(values),
         "safety": safety,
-        "objective": "value + novelty",
+        "objective": RECIPE,
         "logging_value": 0.3,
         "naive_value": 0.97,
         "rounds": rounds,
@@ -91,7 +92,9 @@ def test_cases_go_seed_after_seed_through_all_k_and_modes() -> None:
 
 def test_the_settings_are_the_recipes() -> None:
     settings = Case(0, "plain", 5, "cumulative").settings
-    assert settings.objective == 1.0 and settings.delta == 0.05 and settings.no_drift
+    recipe = load_recipe(recipe_folder() / "paper-movielens.toml").exploration
+    for name in ("objective", "delta", "no_drift", "max_novelty", "novel", "even"):
+        assert getattr(settings, name) == getattr(recipe, name)
     assert settings.promises[0].floor.ratio == 0.95 and settings.max_novelty == 0.5
 
 

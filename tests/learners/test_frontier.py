@@ -204,6 +204,17 @@ def test_the_usual_reward_model(world: World, logs: LoggedData, better: Plan) ->
     assert found.model != better.model
 
 
+def test_few_rewards_say_nothing_of_new_items() -> None:
+    rare, common = (small_world(reward_rate=rate) for rate in (0.002, 0.2))
+    few, many = (
+        plan(world.deploy(world.logging_policy, 6000, round=0), SETTINGS)
+        for world in (rare, common)
+    )
+    assert few.pick.value == pytest.approx(few.pick.worst, abs=0.01)
+    assert "0% came true" in few.model
+    assert many.pick.value > many.pick.worst + 0.02
+
+
 def test_values_are_those_of_the_world(world: World, better: Plan) -> None:
     pi0 = world.value(world.logging_policy)
     calm = next(point for point in better.frontier if point.novelty == 0)

@@ -149,8 +149,12 @@ def test_a_weight_and_the_two_plain_objectives() -> None:
     assert "log(1 + novelty" in in_words("balanced")
 
 
-def test_balanced_gives_up_some_three_percent_for_twice_the_novelty() -> None:
-    before, after = worth("balanced", np.array([1.0, 0.974]), np.array([0.2, 0.4]))
+@pytest.mark.parametrize(("earned", "given_up"), [(1.0, 0.012), (1.05, 0.020), (1.25, 0.047)])
+def test_balanced_gives_up_more_for_twice_the_novelty_the_more_it_has_earned(
+    earned: float, given_up: float
+) -> None:
+    value = np.array([earned, earned * (1 - given_up)])
+    before, after = worth("balanced", value, np.array([0.2, 0.4]))
     assert after == pytest.approx(before, abs=0.002)
 
 

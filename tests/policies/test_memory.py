@@ -61,3 +61,18 @@ def test_a_policy_is_asked_about_new_contexts_only(known: int) -> None:
     found = policy.log_prob(CONTEXTS, actions, rows)
     assert inner.asked <= 6 - known
     np.testing.assert_allclose(np.exp(found), expected[rows, actions], rtol=1e-6)
+
+
+def test_what_is_forgotten_is_asked_for_again() -> None:
+    inner, model = Counted(), Counted()
+    policy, memory = (
+        Remembered(OwnPolicy(inner, 4), CONTEXTS),
+        Remembering(OwnRewardModel(model, 4), CONTEXTS),
+    )
+    before = policy.probabilities(CONTEXTS), memory.predict(CONTEXTS)
+    policy.forget()
+    memory.forget()
+    inner.asked = model.asked = 0
+    np.testing.assert_array_equal(policy.probabilities(CONTEXTS), before[0])
+    np.testing.assert_array_equal(memory.predict(CONTEXTS), before[1])
+    assert (inner.asked, model.asked) == (6, 6)

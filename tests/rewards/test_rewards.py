@@ -12,7 +12,7 @@ from depsue.errors import ConfigError, DataError, FileError
 from depsue.experiments.world import SyntheticSettings, World, synthetic_world
 from depsue.policies import ScoreTable
 from depsue.rewards import CQL, MlpRewardModel, OwnRewardModel, RewardSettings, fit_rewards
-from depsue.rewards.mlp import BatchedMlp
+from depsue.rewards.mlp import AllPairs, BatchedMlp
 
 QUICK = RewardSettings(max_epochs=8)
 
@@ -78,7 +78,7 @@ def test_members_are_trained_apart(logs: LoggedData) -> None:
     )
     x = torch.from_numpy(np.array(logs.contexts[:7]))
     e = torch.from_numpy(np.array(logs.catalogue.features))
-    together = mlp.all_pairs(x, e)
+    together = AllPairs(mlp, e)(x)
     for j in range(3):
         alone = BatchedMlp(
             [w[j : j + 1] for w in mlp.weights],
@@ -87,7 +87,7 @@ def test_members_are_trained_apart(logs: LoggedData) -> None:
             mlp.shift,
             mlp.scale,
         )
-        torch.testing.assert_close(alone.all_pairs(x, e)[0], together[j])
+        torch.testing.assert_close(AllPairs(alone, e)(x)[0], together[j])
 
 
 def test_cql_pushes_down_what_was_not_logged(world: World, logs: LoggedData) -> None:

@@ -40,6 +40,10 @@ def check(
         bool,
         typer.Option("--estimate-propensities", help="Where none were logged: take frequencies."),
     ] = False,
+    kept: Annotated[
+        float | None,
+        typer.Option(help="Share of decisions kept, where the rows of some items were dropped."),
+    ] = None,
     id: Annotated[
         str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
     ] = None,
@@ -64,6 +68,8 @@ def check(
     if r_max is not None:
         known = replace(known, r_max=r_max)
         said = tuple(one for one in said if not one.startswith("r_max"))
+    if kept is not None:
+        known = replace(known, kept=kept)
     keep = int(position) if position is not None and position.lstrip("-").isdecimal() else position
     report = check_logs(source, items, known, position=keep, estimate=estimate_propensities, id=id)
     report = replace(report, notes=(*said, *report.notes))

@@ -30,6 +30,7 @@ class ColumnOptions:
         context: feature columns; a name that ends in * stands for all that begin so. Empty: all
             numeric columns that have no other role.
         r_max: the largest possible reward.
+        kept: share of decisions kept, where the rows of some items were dropped.
         mapping: a TOML file that says all of it.
     """
 
@@ -39,6 +40,7 @@ class ColumnOptions:
     unit: str | None = None
     context: tuple[str, ...] = ()
     r_max: float | None = None
+    kept: float | None = None
     mapping: Path | None = None
 
     @property
@@ -75,6 +77,8 @@ def mapped_by(source: Source, options: ColumnOptions, promises: Sequence[Promise
     if options.r_max is not None:
         mapping = replace(mapping, r_max=options.r_max)
         notes = tuple(one for one in notes if not one.startswith("r_max"))
+    if options.kept is not None:
+        mapping = replace(mapping, kept=options.kept)
     if not mapping.numeric and not mapping.categorical:
         notes += ("no context columns: all decisions count as alike",)
     return Mapped(source, _with_promises(mapping, promises), notes + _lines(source))

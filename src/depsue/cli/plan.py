@@ -67,6 +67,10 @@ def plan(
     propensity: Annotated[
         str | None, typer.Option(help="Column of its probability; default propensity.")
     ] = None,
+    kept: Annotated[
+        float | None,
+        typer.Option(help="Share of decisions kept, where the rows of some items were dropped."),
+    ] = None,
     context: Annotated[
         str | None,
         typer.Option(help="Context columns, with commas; user_* is a prefix; default: numeric."),
@@ -108,7 +112,7 @@ def plan(
     """
     from depsue.learners.room import Aim
 
-    kept = promises_of(floor, floor_value, promises)
+    wanted = promises_of(floor, floor_value, promises)
     if logs is None or items is None:
         require(
             logs is None and promises is None and None not in (rows_for, reward_rate),
@@ -121,7 +125,7 @@ def plan(
         from depsue.cli.plan_tables import show_before_logs
 
         spread = SPREAD if spread is None else spread
-        aim = Aim(kept, delta, max_novelty, 1.0 if r_max is None else r_max)
+        aim = Aim(wanted, delta, max_novelty, 1.0 if r_max is None else r_max)
         show_before_logs(float(rows_for or 0), float(reward_rate or 0), spread, aim)
         return
     require(
@@ -142,10 +146,10 @@ def plan(
     from depsue.reports.plan import write_plan
 
     said_of = ColumnOptions(
-        action, reward, propensity, unit, names_of(context or ""), r_max, mapping
+        action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
     )
-    source, roles, notes = mapped_by(open_source(logs), said_of, kept)
-    aim = Aim(kept, delta, max_novelty, roles.r_max)
+    source, roles, notes = mapped_by(open_source(logs), said_of, wanted)
+    aim = Aim(wanted, delta, max_novelty, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]
     found = read_items(items, id=id, novel=None if novel is None else names_of(novel), logged=shown)
@@ -166,7 +170,7 @@ def plan(
     if pi0 is None:
         said.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
     given = {
-        "promises": [one.to_dict() for one in kept],
+        "promises": [one.to_dict() for one in wanted],
         "delta": delta,
         "objective": objective,
         "campaign": campaign,

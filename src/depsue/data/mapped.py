@@ -28,7 +28,8 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     """A lazy table: action, reward, propensity; unit, time, round and position where named.
 
     Contexts are "x:" and their name, other rewards and segments "k:" and theirs. Rewards are
-    shifted and capped, rows of other positions left out, propensities estimated if so declared.
+    shifted and capped, rows of other positions left out, propensities estimated, or divided by the
+    share of decisions that were kept, if so declared.
     """
     import polars as pl
 
@@ -45,6 +46,8 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     for role in ("propensity", "round"):
         if role in columns:
             columns[role] = columns[role].cast(pl.Float64)
+    if mapping.kept < 1:
+        columns["propensity"] = columns["propensity"] / mapping.kept
     for role in IDS:
         if role in columns and is_text(head[getattr(mapping, role)]):
             columns[role] = columns[role].cast(pl.String)

@@ -42,6 +42,8 @@ class LogMapping:
         segments: columns that tell segments apart.
         shift, cap: the reward used is min(reward + shift, cap).
         estimated: how propensities are estimated, or None.
+        kept: share of the decisions whose rows were kept, where those of some items were dropped:
+            the others were then drawn with p / kept. 1 if none were.
     """
 
     action: str
@@ -60,6 +62,7 @@ class LogMapping:
     shift: float = 0.0
     cap: float | None = None
     estimated: Estimated | None = None
+    kept: float = 1.0
 
     def __post_init__(self) -> None:
         require_r_max(self.r_max)
@@ -86,6 +89,12 @@ class LogMapping:
             "propensities are a column or estimated, not both",
             found=f"propensity = {self.propensity!r}, and [propensities] estimated = true",
             cure="drop one of them",
+        )
+        require(
+            is_real(self.kept) and 0 < self.kept <= 1 and (e is None or self.kept == 1),
+            "kept must lie in (0, 1], and goes with propensities that were logged",
+            found=f"{short(self.kept)}" + ("" if e is None else ", and estimated = true"),
+            cure="kept = 0.9375 where a uniform choice of 80 items has lost the rows of 5",
         )
         once = [name for name in self.role_columns if name not in self.segments]
         twice = sorted({name for name in once if once.count(name) > 1})
@@ -124,6 +133,12 @@ class LogMapping:
                 f"propensities were estimated: the frequency of each action{where}, with "
                 f"{self.estimated.smoothing:g} added to each count; nothing is guaranteed if the "
                 "logging policy looked at anything else, or changed"
+            )
+        if self.kept < 1:
+            said.append(
+                f"rows were dropped by the item they show, and in every context the same share of "
+                f"decisions, {self.kept:g}, was kept: propensities are {self.propensity} / "
+                f"{self.kept:g}"
             )
         if self.keep_position is not None:
             said.append(f"only rows with {self.position} = {self.keep_position} are used")

@@ -27,6 +27,9 @@
     estimated = true
     groups = ["device"]
     smoothing = 1.0
+
+    [propensities]               # or: where they were, and the rows of some items were dropped
+    kept = 0.9375                # p is divided by the share of decisions that were kept
 """
 
 from __future__ import annotations
@@ -69,6 +72,8 @@ def to_toml(mapping: LogMapping) -> str:
         lines += ["", "[propensities]", "estimated = true"]
         lines.append(f"groups = {_toml(list(mapping.estimated.groups))}")
         lines.append(f"smoothing = {float(mapping.estimated.smoothing)!r}")
+    if mapping.kept < 1:
+        lines += ["", "[propensities]", f"kept = {float(mapping.kept)!r}"]
     return "\n".join(lines) + "\n"
 
 
@@ -105,7 +110,7 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     _known(columns, (*ROLES, "segments"), "[columns]")
     _known(contexts, ("numeric", "categorical"), "[contexts]")
     _known(part["reward"], ("shift", "cap"), "[reward]")
-    _known(estimate, ("estimated", "groups", "smoothing"), "[propensities]")
+    _known(estimate, ("estimated", "groups", "smoothing", "kept"), "[propensities]")
     for role in ("action", "reward"):
         rule = f"[columns] must name the column of the {role}"
         require(role in columns, rule, found=short(sorted(columns)), cure=EXAMPLE)
@@ -132,6 +137,7 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
         shift=part["reward"].get("shift", 0.0),
         cap=part["reward"].get("cap"),
         estimated=_estimated(estimate) if flag else None,
+        kept=estimate.get("kept", 1.0),
     )
 
 

@@ -12,7 +12,8 @@ from depsue.learners.course import Course
 from depsue.learners.depsue import novelty_on, observed
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.exploring import Explored, settle
-from depsue.learners.prepare import prepare
+from depsue.learners.prepare import Prepared, prepare
+from depsue.policies.memory import Remembered, Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
 
@@ -103,6 +104,7 @@ def run_exploration(
     logs = observed(environment, pi0, m, 0) if logs is None else logs
     course = Course(settings, pi0, logs, campaign, reads.level(settings.level, 1))
     deployments: list[Exploration] = []
+    remembered: list[Remembered] = []
     for k in range(1, settings.deployments + 1):
         named = _named(watch, f"exploration {k}/{settings.deployments}")
         try:
@@ -131,7 +133,19 @@ def run_exploration(
             certified=explored.certified,
             trust=prepared.trust,
         )
+        remembered = _forget(prepared, remembered)
     return ExplorationResult(pi0, course.logging_value, tuple(deployments))
+
+
+def _forget(prepared: Prepared, remembered: list[Remembered]) -> list[Remembered]:
+    """Free the tables of contexts x actions that no later round needs; those that one does."""
+    if isinstance(prepared.model, Remembering):
+        prepared.model.forget()
+    newest = [part for part in prepared.levels.parts if isinstance(part, Remembered)]
+    for part in remembered:
+        if not any(part is one for one in newest):
+            part.forget()
+    return newest
 
 
 def _named(watch: Watch, task: str) -> Watch:

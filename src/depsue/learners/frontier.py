@@ -19,8 +19,10 @@ from depsue.data.checks import FloatArray
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
 from depsue.errors import require
+from depsue.learners.anticipate import FIRST_NOVEL_STRENGTH
 from depsue.learners.assumed import MORE, USUAL, Assumed, MoreRows
 from depsue.learners.candidates import (
+    EVEN,
     FEWEST_REWARDS,
     Rehearsal,
     novel_choice,
@@ -42,6 +44,7 @@ from depsue.learners.planned import (
     why_words,
 )
 from depsue.learners.room import Moments, clip_for, reach, rooms, tighter_bound
+from depsue.learners.unseen import kept_promise
 from depsue.policies.memory import Remembering
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
@@ -97,7 +100,11 @@ def plan(
     rehearsal = rehearse(readable, fitted, logging_policy, values=values, n=n, seed=seed)
     model = Remembering(fitted(folds.learn, "candidates"), readable.contexts)
     watch("frontier", 0, 1, "")
-    found = _Frontier(rehearsal, model, readable, logging_policy, settings)
+    trust = 1.0  # a model of your own is taken at its word
+    if fit is None and logs.catalogue.features is not None:
+        how = {"strength": FIRST_NOVEL_STRENGTH, "even": EVEN, "seed": seed}
+        trust = kept_promise(readable, settings.rewards, **how)
+    found = _Frontier(rehearsal, model, readable, logging_policy, settings, trust)
     answer = found.plan(len(logs), report)
     watch("frontier", 1, 1, "")
     return answer
@@ -126,7 +133,9 @@ class _Frontier:
         readable: LoggedData,
         logging_policy: Policy | None,
         settings: PlanSettings,
+        trust: float,
     ) -> None:
+        self.trust = trust
         self.rehearsal, self.readable, self.settings = rehearsal, readable, settings
         self.aim, self.n, self.pi0 = settings.aim, rehearsal.n, logging_policy
         self.nus, self.sides = self.aim.novelties, rehearsal.sides(self.aim)
@@ -144,7 +153,8 @@ class _Frontier:
         self.values = [1 + gain / self.base for gain in gains]
         self.fresh = 0.0
         if settings.described:
-            self.fresh = value_by(model, self.new, readable, self.calibration) / self.base
+            promised = value_by(model, self.new, readable, self.calibration)
+            self.fresh = trust * promised / self.base
 
     def at(self, n: float) -> list[Sequence[Moments]]:
         """What is known of the candidates; of none where rewards are too few."""
@@ -217,7 +227,7 @@ class _Frontier:
             times=more.times(),
             needed=needed,
             needed_rests_on=rests_on_words(more.assumed, wish, others),
-            model=about_words(self.calibration, self.readable),
+            model=about_words(self.calibration, self.readable, self.trust),
             propensities=str(report).splitlines()[0],
             notes=report.notes,
             assumptions=assumed_words(self.readable, self.n, self.settings),

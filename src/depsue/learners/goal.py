@@ -10,9 +10,10 @@ from depsue.errors import is_real, require, short
 MOST_NOVELTY, MOST_VALUE, BALANCED = "most novelty", "most value", "balanced"
 NAMED = (MOST_NOVELTY, MOST_VALUE, BALANCED)
 DOUBLING, FIRST = 0.04, 0.01
-"""Weight of log(1 + novelty / FIRST) beside (1 - (V(pi0) / value)^3) / 3. Who earns as much as pi0
-gives up some 3% of it for twice the novelty, who earns a quarter more some 6%: the first novelty
-and the first gain in value count most."""
+POWERS = (3, 24)
+"""Weight of log(1 + novelty / FIRST) beside the sum of (1 - (V(pi0) / value)^p) / p over POWERS:
+the first novelty and the first gain in value count most. Who earns as much as pi0 gives up some
+1.2% of it for twice the novelty, who earns 5% more some 2%, who earns a quarter more some 5%."""
 
 
 def require_objective(objective: object) -> None:
@@ -31,7 +32,8 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
     if objective == MOST_NOVELTY:
         return np.asarray(novelty)
     if objective == BALANCED:
-        gain = (1 - np.maximum(value, 1e-3) ** -3.0) / 3
+        some = np.maximum(value, 0.1)
+        gain = sum((1 - some ** -float(p)) / p for p in POWERS)
         return np.asarray(gain + DOUBLING * np.log1p(novelty / FIRST))
     weight = 0.0 if isinstance(objective, str) else float(objective)
     return np.asarray(value + weight * novelty)
@@ -40,9 +42,8 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
 def in_words(objective: str | float) -> str:
     """What is sought."""
     if objective == BALANCED:
-        return (
-            f"the most of (1 - (V(pi0) / value)^3) / 3 + {DOUBLING:g} log(1 + novelty / {FIRST:g})"
-        )
+        gain = " + ".join(f"(1 - (V(pi0) / value)^{p}) / {p}" for p in POWERS)
+        return f"the most of {gain} + {DOUBLING:g} log(1 + novelty / {FIRST:g})"
     if isinstance(objective, str):
         return f"the {objective}"
     return f"the most of value + {objective:g} x novelty"

@@ -18,6 +18,8 @@ from depsue.protocols import Policy, RewardModel
 
 MOST_REMEMBERED = 1 << 28
 """Answers that are kept in memory at most: 1 GiB."""
+NOWHERE = np.zeros((0, 1), dtype=np.float32)
+"""No contexts."""
 
 
 Ask = Callable[[FloatArray], FloatArray]
@@ -98,7 +100,7 @@ class Remembering:
 
     def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
         self.model = model
-        some = np.zeros((0, 1)) if contexts is None else contexts
+        some = NOWHERE if contexts is None else contexts
         n_actions = model.predict(some[:1]).shape[1] if len(some) else 0
         self._memory = Memory(some, n_actions, model.predict)
         self._last: tuple[FloatArray, FloatArray] | None = None
@@ -106,6 +108,10 @@ class Remembering:
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
         return self._memory.answers(contexts, self._ask)
+
+    def forget(self) -> None:
+        """Free the room: everything is asked for again."""
+        self._memory, self._last = Memory(NOWHERE, 0, self._ask), None
 
     def _ask(self, contexts: FloatArray) -> FloatArray:
         last = self._last  # the parts of a mixture ask one after the other
@@ -135,6 +141,10 @@ class Remembered(BasePolicy):
     def __init__(self, policy: Policy, contexts: FloatArray) -> None:
         self.policy = policy
         self._memory = Memory(contexts, policy.n_actions, self._ask)
+
+    def forget(self) -> None:
+        """Free the room: everything is asked for again."""
+        self._memory = Memory(NOWHERE, 0, self._ask)
 
     def _ask(self, contexts: FloatArray) -> FloatArray:
         return whole(self.policy, contexts)

@@ -10,7 +10,7 @@ import numpy as np
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import PolicyError, is_real, require, short
-from depsue.policies.base import BasePolicy
+from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
 from depsue.policies.scores import Scores, State, read_scores, rebuilt_scores, saved_scores
 from depsue.protocols import Policy
 
@@ -146,18 +146,39 @@ class EpsilonGreedy(BasePolicy):
         require(0 <= epsilon <= 1, "epsilon must lie in [0, 1]", found=epsilon)
         self._scores, self._epsilon = scores, float(epsilon)
         self._support = checked_support(support)
+        self._outside = np.where(self._support, 0.0, -np.inf)
 
     @property
     def n_actions(self) -> int:
         return len(self._support)
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        scores = read_scores(self._scores, contexts, self.n_actions)
-        best = np.where(self._support, scores, -np.inf).argmax(axis=1)
-        each = self._epsilon * self._support / self._support.sum()
-        out = np.tile(each, (len(contexts), 1))
+        best = self._best(contexts)
+        out = np.tile(self._each(), (len(contexts), 1))
         out[np.arange(len(out)), best] += 1 - self._epsilon
         return out
+
+    def log_prob(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) log pi(a_i | contexts[rows_i]): by the best action alone, no distribution."""
+        rows, _ = self._rows(contexts, rows, len(actions))
+        at_once = max(1, CHUNK_ENTRIES // self.n_actions)
+        pieces = [contexts[k : k + at_once] for k in range(0, len(contexts), at_once)]
+        best = np.concatenate([self._best(piece) for piece in pieces or [contexts]])
+        chosen = self._each()[actions]
+        chosen[best[rows] == actions] += 1 - self._epsilon
+        with np.errstate(divide="ignore"):
+            return np.log(chosen)
+
+    def _best(self, contexts: FloatArray) -> IntArray:
+        """(m,) the supported action with the highest score."""
+        scores = read_scores(self._scores, contexts, self.n_actions)
+        return np.asarray((scores + self._outside).argmax(axis=1))
+
+    def _each(self) -> FloatArray:
+        """(A,) what every action has of the uniform choices."""
+        return np.asarray(self._epsilon * self._support / self._support.sum())
 
     def state(self) -> State:
         settings, arrays = saved_scores(self._scores, self)

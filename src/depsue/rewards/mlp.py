@@ -18,8 +18,8 @@ ACTIONS_AT_ONCE = 2000
 class BatchedMlp:
     """B MLPs of the same shape on (context, action features), ReLU between, one logit out.
 
-    The first layer is kept as a part for the context and a part for the action, so that all
-    pairs of m contexts and A actions need m + A first-layer products, not m A.
+    The first layer is a part for the context and a part for the action, so that all pairs of m
+    contexts and A actions need m + A first-layer products, not m A (`AllPairs`).
 
     Args:
         weights: each (B, in, out); the first has in = d + the number of action features.
@@ -95,31 +95,55 @@ class BatchedMlp:
         """(..., in) inputs of aligned contexts (..., d) and action features (..., d_a)."""
         return (torch.cat([contexts, features], dim=-1) - self.shift) * self.scale
 
-    def all_pairs(self, contexts: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """(B, m, A) logits of every pair of m contexts (m, d) and A actions (A, d_a).
 
-        With u the context's part of the first layer and v the action's, relu(u + v) is
-        max(v, -u) + u: one pass over the pairs, and u's share is added once a context. Actions
-        lie along the last axis throughout, which the products with few hidden units like best.
-        """
-        d, first = self.d, self.weights[0]
-        x = (contexts - self.shift[:d]) * self.scale[:d]
-        e = (features - self.shift[d:]) * self.scale[d:]
-        out = torch.empty(self.members, len(x), len(e))
-        pieces = [slice(k, k + ACTIONS_AT_ONCE) for k in range(0, len(e), ACTIONS_AT_ONCE)]
-        for j in range(self.members):
-            weights = [w[j].T.contiguous() for w in self.weights[1:]]
-            biases = [b[j].T for b in self.biases[1:]]
-            of_context = x @ first[j, :d]
-            of_action = torch.addmm(self.biases[0][j], e, first[j, d:]).T
+class AllPairs:
+    """Logits of every pair of a context and one of A actions; the actions' part is kept.
+
+    With u the context's part of the first layer and v the action's, relu(u + v) is max(v, -u) + u:
+    one pass over the pairs, and u's share is added once a context. Actions lie along the last axis
+    throughout, which the products with few hidden units like best. A context's logits are the same
+    bits whatever other contexts are asked about.
+
+    Args:
+        mlp: the members; their weights must not change any more.
+        features: (A, d_a) features of the actions.
+    """
+
+    def __init__(self, mlp: BatchedMlp, features: torch.Tensor) -> None:
+        self._mlp, self._n = mlp, len(features)
+        d, first = mlp.d, mlp.weights[0]
+        e = (features - mlp.shift[d:]) * mlp.scale[d:]
+        self._pieces = [
+            slice(k, min(k + ACTIONS_AT_ONCE, self._n)) for k in range(0, self._n, ACTIONS_AT_ONCE)
+        ]
+        self._weights = [[w[j].T.contiguous() for w in mlp.weights[1:]] for j in range(mlp.members)]
+        self._biases = [[b[j].T for b in mlp.biases[1:]] for j in range(mlp.members)]
+        self._of_action = []
+        for j in range(mlp.members):
+            of_action = torch.addmm(mlp.biases[0][j], e, first[j, d:]).T
+            self._of_action.append([of_action[:, piece].contiguous() for piece in self._pieces])
+
+    def __call__(self, contexts: torch.Tensor) -> torch.Tensor:
+        """(B, m, A) logits of m contexts (m, d) with every action."""
+        mlp, d = self._mlp, self._mlp.d
+        x = (contexts - mlp.shift[:d]) * mlp.scale[:d]
+        out = torch.empty(mlp.members, len(x), self._n)
+        for j, (weights, biases) in enumerate(zip(self._weights, self._biases, strict=True)):
+            of_context = x @ mlp.weights[0][j, :d]
             second = torch.addmm(biases[0], weights[0], of_context.T)  # (out, m) biases of layer 2
-            for piece in pieces:
-                v = of_action[:, piece].contiguous()
+            least = (-of_context)[:, :, None].unbind()
+            starts = second.T[:, :, None].unbind()
+            for piece, v in zip(self._pieces, self._of_action[j], strict=True):
                 h = torch.empty_like(v)
-                for row, u in enumerate(of_context):
-                    torch.maximum(v, -u[:, None], out=h)
-                    g = torch.addmm(second[:, row : row + 1], weights[0], h)
-                    for weight, bias in zip(weights[1:], biases[1:], strict=True):
-                        g = torch.addmm(bias, weight, g.relu_())
-                    out[j, row, piece] = g[0]
+                g = torch.empty(len(weights[0]), len(v[0]))
+                for row, u, start in zip(out[j, :, None, piece], least, starts, strict=True):
+                    torch.maximum(v, u, out=h)
+                    if len(weights) == 1:
+                        torch.addmm(start, weights[0], h, out=row)
+                        continue
+                    torch.addmm(start, weights[0], h, out=g)
+                    last = g.relu_()
+                    for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
+                        last = torch.addmm(bias, weight, last).relu_()
+                    torch.addmm(biases[-1], weights[-1], last, out=row)
         return out

@@ -14,7 +14,7 @@ import torch
 from depsue import artifacts
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import ConfigError, FileError, require, short
-from depsue.rewards.mlp import BatchedMlp
+from depsue.rewards.mlp import AllPairs, BatchedMlp
 
 FAMILY = "reward model"
 Combine = Literal["mean", "min", "optimistic"]
@@ -182,6 +182,7 @@ class _Members:
 
     def __init__(self, mlp: BatchedMlp, features: torch.Tensor, r_max: float) -> None:
         self._mlp, self._features, self._r_max = mlp, features, r_max
+        self._logits: AllPairs | None = None
         self._last: tuple[FloatArray, FloatArray] | None = None
 
     def __call__(self, contexts: FloatArray) -> FloatArray:
@@ -189,7 +190,9 @@ class _Members:
         if last is not None and np.array_equal(last[0], contexts):
             return last[1]
         with torch.no_grad():
-            logits = self._mlp.all_pairs(_tensor(contexts), self._features)
+            if self._logits is None:
+                self._logits = AllPairs(self._mlp, self._features)
+            logits = self._logits(_tensor(contexts))
             found = np.asarray(logits.sigmoid_().mul_(self._r_max).numpy())
         if len(contexts) <= FEW:
             found.flags.writeable = False

@@ -18,7 +18,7 @@ from depsue.experiments.paper import ray_engine
 from depsue.experiments.paper.cells import Cell, CellStore, Result, cells_of
 from depsue.experiments.paper.ray_engine import on_ray
 from depsue.experiments.paper.recipe import Recipe
-from depsue.experiments.paper.sweep import Progress, in_processes, sweep
+from depsue.experiments.paper.sweep import Progress, for_workers, in_processes, sweep
 
 ray: Any = import_module("ray")
 Cluster: Any = import_module("ray.cluster_utils").Cluster
@@ -54,8 +54,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        for name in ray_engine.ONE_THREAD:
-            patch.setenv(name, "2")  # as on machines where nobody thought of it
+        for name in for_workers.VARIABLES:
+            if name.endswith("THREADS"):
+                patch.setenv(name, "2")  # as on machines where nobody thought of it
         for name in (*TOKEN, "RAY_ADDRESS"):
             patch.delenv(name, raising=False)
         yield folder

@@ -16,13 +16,14 @@ from depsue.experiments.hostile.worlds import WORLDS
 from depsue.experiments.world import World
 from depsue.learners.exploration import Exploration, run_exploration
 from depsue.learners.explore_settings import ExploreSettings
+from depsue.learners.goal import in_words
 from depsue.policies import naive_safe_exploration
 from depsue.progress import Watch, silent
 from depsue.rewards import RewardSettings
 
 FLOOR, DELTA = 0.95, 0.05
-OBJECTIVES: dict[str, str | float] = {"value + novelty": 1.0, "most value": "most value"}
-"""The recipe's (value / V(pi0) + 1.0 x novelty), and the one that pays nothing for novelty."""
+RECIPE = "balanced"
+"""The objective of the recipes; "most value", which pays nothing for novelty, stands beside it."""
 REWARDS = RewardSettings(members=2, hidden=(16,), max_epochs=3)
 """Small networks, beside which exploration fits a linear model: this is about certificates."""
 
@@ -36,14 +37,14 @@ class Case:
         world: a name in `WORLDS`.
         deployments: K.
         safety: what is promised.
-        objective: a name in `OBJECTIVES`.
+        objective: what is sought.
     """
 
     seed: int
     world: str
     deployments: int
     safety: Literal["each", "cumulative"]
-    objective: str = "value + novelty"
+    objective: str = RECIPE
 
     def __str__(self) -> str:
         what = f"{self.world}, K = {self.deployments} {self.safety}, {self.objective}"
@@ -55,7 +56,7 @@ class Case:
         return ExploreSettings(
             delta=DELTA,
             safety=self.safety,
-            objective=OBJECTIVES[self.objective],
+            objective=self.objective,
             deployments=self.deployments,
             max_novelty=0.5,
             rewards=REWARDS,
@@ -65,7 +66,8 @@ class Case:
     @property
     def config(self) -> str:
         """A hash of all settings: runs with others are not mixed with these."""
-        kinds = {"world": asdict(WORLDS[self.world]), "explore": asdict(self.settings)}
+        explore = asdict(self.settings) | {"objective": in_words(self.objective)}
+        kinds = {"world": asdict(WORLDS[self.world]), "explore": explore}
         return hashlib.sha256(json.dumps(kinds, sort_keys=True).encode()).hexdigest()[:12]
 
 

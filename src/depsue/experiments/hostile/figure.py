@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depsue.experiments.hostile.campaigns import FLOOR
+from depsue.experiments.hostile.campaigns import FLOOR, RECIPE
 from depsue.experiments.hostile.store import Result
 from depsue.experiments.hostile.summary import Group, groups
 from depsue.experiments.hostile.worlds import WORLDS
@@ -39,7 +39,7 @@ def figure(results: Sequence[Result]) -> Figure:
     """
     from matplotlib.figure import Figure as NewFigure
 
-    found = [g for g in groups(results) if g.runs and g.objective == "value + novelty"]
+    found = [g for g in groups(results) if g.runs and g.objective == RECIPE]
     drawn = NewFigure(figsize=(10.5, 7.6), layout="constrained")
     for axis, name in zip(drawn.subplots(2, 2).ravel(), WORLDS, strict=True):
         own = [g for g in found if g.world == name]

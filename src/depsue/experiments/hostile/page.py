@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from depsue.data.checks import FloatArray
-from depsue.experiments.hostile.campaigns import DELTA, FLOOR
+from depsue.experiments.hostile.campaigns import DELTA, FLOOR, RECIPE
 from depsue.experiments.hostile.store import Result
 from depsue.experiments.hostile.summary import Broken, Group, by_name, groups, pooled, refusals
 from depsue.experiments.hostile.worlds import WORLDS
@@ -38,7 +38,7 @@ def page(results: Sequence[Result], command: str) -> str:
         f"Made by `{command}`; every campaign is a line of `hostile.jsonl`. {_seeds(found)}",
         "",
         f"Certified exploration as the recipe of the paper's experiment has it (floor {FLOOR:g} of "
-        f"V(pi0), delta {DELTA:g} a deployment, value / V(pi0) + 1.0 x novelty, no drift declared, "
+        f"V(pi0), delta {DELTA:g} a deployment, the objective `{RECIPE}`, no drift declared, "
         "at most half of the decisions novel), with small networks for q-hat, in worlds that are "
         "against it. Values are exact and over V(pi0); novelty is exact too.",
         "",
@@ -128,7 +128,7 @@ def _table(found: Sequence[Group]) -> list[str]:
             )
             seen.add(g.world)
         low, high = g.broken.interval
-        how = g.safety + ("" if g.objective == "value + novelty" else f", {g.objective}")
+        how = g.safety + ("" if g.objective == RECIPE else f", {g.objective}")
         answers = " / ".join(str(count) for count in g.answers.values())
         lines.append(
             f"| {g.world} | {g.deployments} | {how} | {_both(g.novelty[:, -1])} | "
@@ -155,8 +155,8 @@ def _worthless(found: Sequence[Group]) -> list[str]:
         "The certificate never rests on what novel items are hoped to be worth, so the promise is "
         "broken no more often than delta says. What is spent on them is another matter. A share nu "
         "of worthless items costs "
-        "nu times the value of the old part; the objective pays 1.0 x nu. Where the old part is "
-        "worth more than V(pi0), the best answer by that objective is to stop. Means over the "
+        f"nu times the value of the old part. `{RECIPE}` pays most for the first novelty: a little "
+        "of it is worth its price even here, and `most value` pays nothing for it. Means over the "
         "seeds, deployment by deployment; *expected* is the value that was anticipated.",
         "",
         "| objective | K | safety | k | novelty | value | expected | without novel items |",

@@ -25,14 +25,13 @@ from depsue.errors import ConfigError, DepsueError, is_whole, require, short
 from depsue.experiments.paper.cells import Cell, Result
 from depsue.experiments.paper.recipe import Recipe
 from depsue.experiments.paper.run_cell import run_cell
-from depsue.experiments.paper.sweep import Engine, long_first, one_thread_each
+from depsue.experiments.paper.sweep import Engine, for_workers, long_first
 
 RETRIES = 5
 """How often a cell is run again when its node or its process dies."""
 STORE = 128 << 20
 """Bytes of the local cluster's object store; results are small."""
 TOKEN_PATH = "RAY_AUTH_TOKEN_PATH"
-ONE_THREAD = dict.fromkeys(one_thread_each.NAMES, "1")
 
 
 def on_ray(address: str | None = None, *, workers: int | None = None) -> Engine:
@@ -66,7 +65,7 @@ def on_ray(address: str | None = None, *, workers: int | None = None) -> Engine:
         folder = None if data is None else data.absolute()
         with _connected(ray, address, workers):
             task = ray.remote(
-                num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": ONE_THREAD}
+                num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": for_workers.VARIABLES}
             )(_on_a_node)
             references = [
                 task.options(name=str(cell)).remote(recipe, cell, folder, __version__)

@@ -24,6 +24,7 @@ from depsue.errors import (
 from depsue.experiments import wiki10
 from depsue.experiments.movielens import PRESETS
 from depsue.learners.explore_settings import ExploreSettings
+from depsue.learners.goal import in_words
 from depsue.learners.gradient import OpgSettings
 from depsue.learners.objective import ValueWithEntropy
 from depsue.learners.safe_opg import SafeOpgSettings
@@ -309,7 +310,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ExploreSettings):
         names = {f.name for f in fields(value)} - SET_ELSEWHERE[ExploreSettings]
         found = {name: getattr(value, name) for name in sorted(names)}
-        return found | {"members": value.rewards.members}
+        return found | {
+            "members": value.rewards.members,
+            "objective": in_words(value.objective),  # a formula that changes is another setting
+        }
     if isinstance(value, OpgSettings | RewardSettings):
         out = {f.name: getattr(value, f.name) for f in fields(value)}
         if "bound" in out:

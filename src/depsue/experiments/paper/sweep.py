@@ -103,7 +103,7 @@ def in_processes(workers: int) -> Engine:
             return
         context = multiprocessing.get_context("spawn")
         with (
-            one_thread_each(),
+            for_workers(),
             ProcessPoolExecutor(
                 min(workers, len(cells)), mp_context=context, initializer=_end_with_parent
             ) as pool,
@@ -156,14 +156,24 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-class one_thread_each:
-    """Processes started in this block use one thread in every numerical library."""
+class for_workers:
+    """Processes started in this block use one thread, and keep the memory that they free.
 
-    NAMES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    Tables of contexts x actions come and go; where a fresh page is dear (a virtual machine), to
+    give each back to the system takes longer than the sums. Only glibc knows the last two.
+    """
+
+    VARIABLES = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+        "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+    }
 
     def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in self.NAMES}
-        os.environ.update(dict.fromkeys(self.NAMES, "1"))
+        self._before = {name: os.environ.get(name) for name in self.VARIABLES}
+        os.environ.update(self.VARIABLES)
 
     def __exit__(self, *exc: object) -> None:
         for name, value in self._before.items():
