@@ -13,6 +13,7 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
+    Floor,
     Levels,
     Promise,
     Reads,
@@ -181,3 +182,12 @@ def test_a_forged_verdict_is_named() -> None:
 def test_paper_certificates_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"strict certificates.*'paper'.*no folds"):
         verify(replace(MADE, kind="paper"), LOGS, POLICY)
+
+
+def test_a_level_that_was_jumped_over_is_found() -> None:
+    made = certify(LEVELS, FOLDS, Rules((Promise(Floor(0.5)),), clip=5.0), Reads())
+    assert made.passed and made.path == tuple(map(tuple, LEVELS.shares.tolist()))
+    assert verify(made, LOGS, policy_of(made)).equal
+    steep = ((0.2, 0.8), *made.path)  # shows novel items in most decisions: cannot pass
+    found = verify(replace(made, path=steep, tested=3), LOGS, policy_of(made))
+    assert found.differences == ("level 1 of the list does not pass: it ends there",)

@@ -68,7 +68,7 @@ def test_what_a_certificate_must_say() -> None:
     assert said[2] == "only rows with slot = 1 are used"
     assert LogMapping("a", "b", "p").assumptions == ()
     (dropped,) = LogMapping("a", "b", "p", kept=0.75).assumptions
-    assert dropped.endswith("0.75, was kept: propensities are p / 0.75")
+    assert dropped.endswith("without these items, and propensities are p / 0.75")
 
 
 BASE: dict[str, Any] = {"r_max": 1.0, "columns": {"action": "a", "reward": "r"}}
@@ -95,6 +95,7 @@ BASE: dict[str, Any] = {"r_max": 1.0, "columns": {"action": "a", "reward": "r"}}
         ({"propensities": {"kept": 0}}, r"kept must lie in \(0, 1\]"),
         ({"propensities": {"kept": "most"}}, r"kept must lie in \(0, 1\]"),
         ({"propensities": {"estimated": True, "kept": 0.5}}, "goes with propensities that were"),
+        ({"propensities": {"kept": 0.5}}, "goes with propensities that were logged"),
         ({"prices": {}}, "the mapping may hold"),
     ],
 )

@@ -1,6 +1,7 @@
 """Certified exploration: what it promises, its fallbacks, and what it must not read."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -11,9 +12,13 @@ from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.experiments.world import World
 from depsue.learners import Explored, ExploreSettings, explore, run_exploration
+from depsue.learners.anticipate import Anticipation
+from depsue.learners.exposure import within_limits
+from depsue.learners.prepare import Before, prepare
+from depsue.policies import naive_safe_exploration
 from depsue.policies.tilted import ByModel
 from depsue.protocols import Policy
-from depsue.rewards import RewardSettings
+from depsue.rewards import Blend, RewardSettings, fit_linear
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
 SETTINGS = ExploreSettings(rewards=QUICK)
@@ -129,6 +134,38 @@ def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> Non
     ]
     assert shares[0].max() > 0.14  # the model has favourites
     assert shares[1].min() > 0.075 and shares[1].max() < 0.125
+
+
+def test_exposure_stays_within_its_limits_however_strongly_q_hat_decides(world: World) -> None:
+    served = naive_safe_exploration(world.logging_policy, world.catalogue, 0.3)
+    rows = world.deploy(served, 20_000, round=1)
+    model = Blend([fit_linear(rows)])
+    known = Anticipation(rows, model, world.logging_policy, served, clip=20.0, seed=0)
+    settings = replace(SETTINGS, even=0.0, least=0.08, most=0.12)
+    parts = known.new_parts(even=0.0, limits=partial(within_limits, known, settings))
+    assert len(parts) == 4  # strengths, once the items have been shown
+    for part, _ in parts:
+        pi = part.probabilities(world.contexts)  # type: ignore[attr-defined]
+        shares = pi[:, world.catalogue.novel].mean(axis=0)
+        assert shares.min() > 0.075 and shares.max() < 0.125
+
+
+def test_units_that_certify_are_unknown_to_what_was_learned() -> None:
+    """Folds go by unit, so the units that certify round 2 certified round 1 and must stay out."""
+    world = small_world(users=80, with_units=True)
+    settings = replace(SETTINGS, deployments=2, no_drift=True, fractions=(0.4, 0.1, 0.5))
+    first = world.deploy(world.logging_policy, 8000, round=0)
+    second = world.deploy(world.logging_policy, 8000, round=1)
+    folds = three_folds(second, "test", settings.fractions)
+    assert first.unit is not None and first.units is not None and folds.certify.units is not None
+    mine = np.isin(first.units[first.unit], folds.certify.units)
+    changed = replace(first, reward=np.where(mine, 1 - first.reward, first.reward))
+    models = []
+    for earlier in (first, changed):
+        before = Before(folds, world.logging_policy, earlier=[earlier], trust=1.0)
+        models.append(prepare(before, settings, seed=0).model.predict(world.contexts))
+    assert mine.any()
+    np.testing.assert_array_equal(models[0], models[1])
 
 
 @pytest.mark.parametrize("safety", ["each", "cumulative"])

@@ -211,7 +211,7 @@ def test_few_rewards_say_nothing_of_new_items() -> None:
         for world in (rare, common)
     )
     assert few.pick.value == pytest.approx(few.pick.worst, abs=0.01)
-    assert "0% came true" in few.model
+    assert "; 0% of what it says of new items is believed" in few.model
     assert many.pick.value > many.pick.worst + 0.02
 
 

@@ -177,7 +177,7 @@ class Campaign(Past):
         k = self.round
         last = self.files
         if mapping is None:
-            mapping = last.mapping(k - 1)
+            mapping = replace(last.mapping(k - 1), kept=1.0)  # only pi0's logs lost rows
         elif not isinstance(mapping, LogMapping):
             mapping = read_mapping(mapping)
         catalogue = last.items(k - 1)

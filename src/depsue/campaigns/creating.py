@@ -20,6 +20,7 @@ from depsue.data.mapping import LogMapping
 from depsue.data.mapping_file import read_mapping
 from depsue.data.sources import open_source
 from depsue.errors import require, short
+from depsue.learners.course import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
 from depsue.policies.given import Given, given_policy
@@ -99,6 +100,7 @@ def create(
         cure="mark the new items in the items file: a column novel",
     )
     rows = read_mapped(source, mapping, catalogue, 0)
+    require_countable(settings.explore, rows)
     if isinstance(pi0, BasePolicy):
         given = Given(pi0)
     else:

@@ -76,6 +76,7 @@ class Certificate:
         control_most: what its predictions were clipped at.
         model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
         groups: SHA-256 of the groups of actions, where weights are marginal.
+        path: shares of all levels that were tested, in their order; each but the last must pass.
     """
 
     kind: Literal["strict", "paper"]
@@ -101,6 +102,7 @@ class Certificate:
     control_most: float | None = None
     model: str | None = None
     groups: str | None = None
+    path: tuple[tuple[float, ...], ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -144,6 +146,7 @@ class Certificate:
             )
             for name in ("fractions", "shares", "assumptions"):
                 found[name] = tuple(found[name])
+            found["path"] = tuple(tuple(one) for one in found.get("path", ()))
             return cls(**found, verdicts=verdicts)
         except (ValueError, KeyError, TypeError, AttributeError) as problem:
             raise FileError(

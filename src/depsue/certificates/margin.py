@@ -1,11 +1,12 @@
 """The margin: what earlier deployments earned above the floor, by a confidence sequence.
 
-Margin is counted in decisions: the sum over everything served so far of V(pi_k) - C, the fallback
-included. Each row that a deployed policy logged is a fresh draw from it, so its own reward (or,
-for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean. `Smoothing` bounds the
-average of such terms from below although their means differ from round to round and each policy
-was chosen by what earlier ones logged (see its proof). Every look is a bound of its own and pays
-its own delta: what a row stands for changes when the rows of a later round are added.
+Margin is counted in decisions: the sum over everything that was served, and observed, so far of
+V(pi_k) - C, the fallback included. Each row that a deployed policy logged is a fresh draw from it,
+so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean.
+`Smoothing` bounds the average of such terms from below although their means differ from round to
+round and each policy was chosen by what earlier ones logged (see its proof). Every look is a bound
+of its own and pays its own delta: what a row stands for changes when the rows of a later round are
+added.
 """
 
 from __future__ import annotations
@@ -110,4 +111,4 @@ def earned(
         if rho is not None and ceiling is None
         else promise.floor.of(0.0 if ceiling is None else ceiling.value)
     )
-    return Credit((bound.value - floor) * total / decisions, delta)
+    return Credit((bound.value - floor) * total / decisions, delta, decisions)

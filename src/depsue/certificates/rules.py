@@ -19,10 +19,12 @@ class Credit:
     Args:
         value: by which the need falls.
         delta: the level of that lower bound.
+        decisions: to come, over which the margin is spread; 0 if it was not said.
     """
 
     value: float
     delta: float
+    decisions: int = 0
 
 
 @dataclass(frozen=True)

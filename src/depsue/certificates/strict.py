@@ -101,6 +101,7 @@ def concluded(
         clip=rules.clip,
         largest=rules.largest,
         shares=tuple(float(share) for share in levels.shares[level]),
+        path=tuple(tuple(float(share) for share in one) for one in levels.shares[:tested]),
         tested=tested,
         listed=len(levels.shares),
         policy=None if None in levels.parts else policy_hash(levels.policy(level)),
@@ -160,7 +161,21 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         "what is served meets the same users and rewards as the logs",
     ]
     if rules.ceilings:
-        found.append("pi0's value has not changed since the rows that the ceiling was taken from")
+        taken = "; ".join(
+            f"{name}: {one.n:,} values of the logs {one.data[:12]}"
+            for name, one in rules.ceilings.items()
+        )
+        found.append(
+            f"pi0's value has not changed since the rows that the ceiling was taken from ({taken})"
+        )
+    if rules.credits:
+        most = max(one.decisions for one in rules.credits.values())
+        found.append(
+            "the promise is about the sum over this deployment and those before it; where they "
+            "showed no margin, it rests on their certificates too"
+        )
+        if most:
+            found.append(f"no more than {most:,} decisions are served before the next verdict")
     if rules.control is not None:
         found.append("every row was drawn from the distribution that its logging policy answers")
     if rules.marginal is not None:

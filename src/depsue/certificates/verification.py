@@ -18,7 +18,6 @@ from depsue.certificates.streaming import streamed_verdicts
 from depsue.certificates.strict import groups_hash, model_hash, policy_hash
 from depsue.certificates.terms import Ceiling
 from depsue.certificates.trial import Trial
-from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
@@ -108,26 +107,39 @@ def verify(
         differences.append(
             f"delta's parts are {rules.spent(certificate.delta)}, certified {certificate.spent}"
         )
-    parts, shares = _parts(certificate, policy)
+    levels = _levels(certificate, policy)
     if isinstance(folds, StreamedFolds):
-        levels = Levels(parts, shares)
-        verdicts = next(
+        every = list(
             streamed_verdicts(levels, folds.certify, rules, certificate.delta, logging_policy)
         )
     else:
         trial = Trial(folds.certify, rules, certificate.delta, logging_policy)
-        verdicts = trial(trial.evidence(parts).mixed(shares))
-    for claimed, verdict in zip(certificate.verdicts, verdicts, strict=True):
+        evidence = trial.evidence(levels.parts)
+        every = [trial(evidence.mixed(shares)) for shares in levels.shares]
+    for level, verdicts in enumerate(every[:-1], 1):
+        if not all(verdict.passed for verdict in verdicts):
+            differences.append(f"level {level} of the list does not pass: it ends there")
+    for claimed, verdict in zip(certificate.verdicts, every[-1], strict=True):
         differences += _different(claimed, verdict)
     return Verification(tuple(differences))
 
 
-def _parts(certificate: Certificate, policy: Policy) -> tuple[tuple[Policy, ...], FloatArray]:
-    """The policy, alone; a control variate is that of its parts, mixed."""
-    mixed = sum(share > 0 for share in certificate.shares) > 1
-    if certificate.control is not None and mixed and isinstance(policy, Mixture):
-        return tuple(policy.parts), np.asarray(policy.weights)
-    return (policy,), np.ones(1)
+def _levels(certificate: Certificate, policy: Policy) -> Levels:
+    """The levels up to the certified one, mixed of the policy's parts; the policy alone else.
+
+    A level before it that has a part which the policy does not have cannot be built again.
+    """
+    shown = [place for place, share in enumerate(certificate.shares) if share > 0]
+    if not isinstance(policy, Mixture) or len(shown) < 2 or len(policy.parts) != len(shown):
+        return Levels((policy,), np.ones((1, 1)))
+    own = np.asarray(policy.weights)[None, :]
+    path = certificate.path
+    if certificate.shares not in path:
+        return Levels(tuple(policy.parts), own)
+    before = np.asarray(path[: path.index(certificate.shares)], dtype=np.float64)
+    before = before.reshape(-1, len(certificate.shares))
+    known = before[np.delete(before, shown, axis=1).sum(axis=1) == 0][:, shown]
+    return Levels(tuple(policy.parts), np.concatenate([known, own]))
 
 
 def _rules(

@@ -91,9 +91,11 @@ class LogMapping:
             cure="drop one of them",
         )
         require(
-            is_real(self.kept) and 0 < self.kept <= 1 and (e is None or self.kept == 1),
+            is_real(self.kept)
+            and 0 < self.kept <= 1
+            and (self.propensity is not None or self.kept == 1),
             "kept must lie in (0, 1], and goes with propensities that were logged",
-            found=f"{short(self.kept)}" + ("" if e is None else ", and estimated = true"),
+            found=f"{short(self.kept)}, and propensity = {self.propensity!r}",
             cure="kept = 0.9375 where a uniform choice of 80 items has lost the rows of 5",
         )
         once = [name for name in self.role_columns if name not in self.segments]
@@ -137,8 +139,8 @@ class LogMapping:
         if self.kept < 1:
             said.append(
                 f"rows were dropped by the item they show, and in every context the same share of "
-                f"decisions, {self.kept:g}, was kept: propensities are {self.propensity} / "
-                f"{self.kept:g}"
+                f"decisions, {self.kept:g}, was kept: pi0 is what is left of it without these "
+                f"items, and propensities are {self.propensity} / {self.kept:g}"
             )
         if self.keep_position is not None:
             said.append(f"only rows with {self.position} = {self.keep_position} are used")

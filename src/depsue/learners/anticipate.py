@@ -12,6 +12,7 @@ The variance is the one that is left under a control variate: that of w (r - q).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,11 +154,6 @@ class Anticipation:
         """(A,) how often each action is shown under (c, A) distributions."""
         return np.asarray(self._share @ pi)
 
-    @property
-    def first_strength(self) -> float:
-        """Of the choice among novel actions before anything is known of them."""
-        return FIRST_NOVEL_STRENGTH
-
     def sums(self, pi: FloatArray) -> Sums:
         """The sums of a part's (c, A) distributions.
 
@@ -213,8 +209,13 @@ class Anticipation:
                 found.append((part, self.sums(part.tilt(self.pi0, self.q_hat))))
         return found
 
-    def new_parts(self, *, even: float, factors: FloatArray | None) -> list[tuple[Policy, Sums]]:
-        """Choices among the novel actions; one if nothing is known of them."""
+    def new_parts(
+        self, *, even: float, limits: Callable[[float], FloatArray | None]
+    ) -> list[tuple[Policy, Sums]]:
+        """Choices among the novel actions; one if nothing is known of them.
+
+        `limits` gives the factors that keep exposures within limits, for each strength.
+        """
         strengths = NOVEL_STRENGTHS if self.shown else (FIRST_NOVEL_STRENGTH,)
         found: list[tuple[Policy, Sums]] = []
         for strength in strengths:
@@ -224,7 +225,7 @@ class Anticipation:
                 strength=strength,
                 scale=self.novel_spread,
                 even=even,
-                factors=factors,
+                factors=limits(strength),
             )
             found.append((part, self.sums(part.choice(self.novel_q))))
         return found

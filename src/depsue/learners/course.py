@@ -17,6 +17,7 @@ from depsue.certificates import (
 )
 from depsue.data.joined import joined
 from depsue.data.logs import LoggedData
+from depsue.errors import require
 from depsue.learners.explore_settings import ExploreSettings
 from depsue.learners.prepare import Before
 from depsue.protocols import Policy
@@ -27,6 +28,16 @@ MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
 DRIFT_LEVEL = 0.01
 """How often drift is suspected, over a campaign without any."""
+
+
+def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
+    """Refuse to count margin where rows belong to units: the promise is then of another mean."""
+    require(
+        settings.safety == "each" or logs.unit is None,
+        "safety='cumulative' counts decisions, and promises with units are means over units",
+        found="logs whose rows belong to units",
+        cure="safety='each' (--safety each), or leave the unit out where rows are independent",
+    )
 
 
 class Course:
@@ -56,6 +67,7 @@ class Course:
         base: Policy | None = None,
         stretch: float = 1.0,
     ) -> None:
+        require_countable(settings, logs)
         self.settings, self.pi0, self.campaign, self.level = (
             settings,
             logging_policy,
@@ -132,9 +144,9 @@ class Course:
         self.earlier.append(self.newest)
         self.newest, self.base, self.trust = served, policy, trust
         self.served.append(Served(served, len(served)))
-        if not certified:  # what is certain, or pi0, keeps relative floors only
-            absolute = (one for one in self.settings.promises if one.floor.ratio is None)
-            self.may_owe |= {one.name for one in absolute}
+        if not certified:  # what is certain, or pi0, keeps relative floors up to 1 only
+            ratios = {one.name: one.floor.ratio for one in self.settings.promises}
+            self.may_owe |= {name for name, rho in ratios.items() if rho is None or rho > 1}
         kept = max(self.settings.kept, 1e-12) if certified else 1.0
         self.largest = self.stretch / ((1 - novelty) * kept) if novelty < 1 else 1e12
         self.largest_ever = max(self.largest_ever, self.largest)
@@ -144,6 +156,7 @@ class Course:
 
         Where none can be shown, the deployment must reach the floor by itself, as all before it
         did: then the sum does, too. Where something served that had no such promise, a debt counts.
+        The look has its part of delta either way: what it shows must not decide what it costs.
         """
         if self.settings.safety == "each" or not self.served:
             return {}
@@ -163,7 +176,6 @@ class Course:
             for one in self.settings.promises
         }
         return {
-            name: credit
+            name: credit if name in self.may_owe else replace(credit, value=max(credit.value, 0.0))
             for name, credit in found.items()
-            if credit.value > 0 or name in self.may_owe
         }

@@ -139,9 +139,10 @@ def run_exploration(
 
 def _forget(prepared: Prepared, remembered: list[Remembered]) -> list[Remembered]:
     """Free the tables of contexts x actions that no later round needs; those that one does."""
-    if isinstance(prepared.model, Remembering):
-        prepared.model.forget()
     newest = [part for part in prepared.levels.parts if isinstance(part, Remembered)]
+    for model in (prepared.model, *(getattr(part.policy, "model", None) for part in newest)):
+        if isinstance(model, Remembering):
+            model.forget()
     for part in remembered:
         if not any(part is one for one in newest):
             part.forget()

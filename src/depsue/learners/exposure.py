@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 ROUNDS = 60
 
 
-def within_limits(known: Anticipation, settings: ExploreSettings) -> FloatArray | None:
+def within_limits(
+    known: Anticipation, settings: ExploreSettings, strength: float
+) -> FloatArray | None:
     """(A,) factors that bring every novel action's share of the novel exposure within limits.
 
     Iterative scaling: an action whose share over the contexts is above (below) its limit has its
-    odds lowered (raised) by the ratio, until none is.
+    odds lowered (raised) by the ratio, until none is. They are those of one strength of q-hat.
     """
     novel = known.novel
     count = int(novel.sum())
@@ -38,7 +40,7 @@ def within_limits(known: Anticipation, settings: ExploreSettings) -> FloatArray 
         part = ByModel(
             known.novel_model,
             novel,
-            strength=known.first_strength,
+            strength=strength,
             scale=known.novel_spread,
             even=settings.even,
             factors=factors,

@@ -100,10 +100,11 @@ def plan(
     rehearsal = rehearse(readable, fitted, logging_policy, values=values, n=n, seed=seed)
     model = Remembering(fitted(folds.learn, "candidates"), readable.contexts)
     watch("frontier", 0, 1, "")
-    trust = 1.0  # a model of your own is taken at its word
-    if fit is None and logs.catalogue.features is not None:
-        how = {"strength": FIRST_NOVEL_STRENGTH, "even": EVEN, "seed": seed}
-        trust = kept_promise(readable, settings.rewards, **how)
+    trust = None  # a model of your own is taken at its word
+    if fit is None and settings.described and logs.catalogue.features is not None:
+        trust = kept_promise(
+            readable, settings.rewards, strength=FIRST_NOVEL_STRENGTH, even=EVEN, seed=seed
+        )
     found = _Frontier(rehearsal, model, readable, logging_policy, settings, trust)
     answer = found.plan(len(logs), report)
     watch("frontier", 1, 1, "")
@@ -133,7 +134,7 @@ class _Frontier:
         readable: LoggedData,
         logging_policy: Policy | None,
         settings: PlanSettings,
-        trust: float,
+        trust: float | None,
     ) -> None:
         self.trust = trust
         self.rehearsal, self.readable, self.settings = rehearsal, readable, settings
@@ -154,7 +155,7 @@ class _Frontier:
         self.fresh = 0.0
         if settings.described:
             promised = value_by(model, self.new, readable, self.calibration)
-            self.fresh = trust * promised / self.base
+            self.fresh = (1.0 if trust is None else trust) * promised / self.base
 
     def at(self, n: float) -> list[Sequence[Moments]]:
         """What is known of the candidates; of none where rewards are too few."""

@@ -247,14 +247,22 @@ def rests_on_words(assumed: Assumed | None, wish: float, others: Sequence[float 
     )
 
 
-def about_words(found: Calibration, rows: LoggedData, trust: float) -> str:
-    """What was found about q-hat; `trust` is how much of its promises of unseen items came true."""
+def about_words(found: Calibration, rows: LoggedData, trust: float | None) -> str:
+    """What was found about q-hat; `trust` is how much of its promises of unseen items is believed.
+
+    None says that nothing was rehearsed.
+    """
+    believed = ""
+    if trust is not None:
+        believed = (
+            f"; {trust:.0%} of what it says of new items is believed, as much as came true, less a "
+            "standard error, when items were hidden from it"
+        )
     return (
         f"mean reward {found.level:.4g} over {len(rows):,} learn and select rows "
         f"({int((rows.reward > 0).sum()):,} with a reward); on rows that it was not fitted on, "
-        f"rewards follow q-hat with slope {found.slope:.2f}, standard error {found.error:.2f}; "
-        f"of what it promised of items that were hidden from it {trust:.0%} came true, less a "
-        "standard error, and so much of what it says of new items is believed"
+        f"rewards follow q-hat with slope {found.slope:.2f}, standard error {found.error:.2f}"
+        f"{believed}"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def prepare(
     base = pi0 if before.base is None else before.base
     for fold in (folds.learn, folds.select):  # a certificate rests on them
         require_drawn_by(base, fold)
-    rows = joined([*before.earlier, folds.learn])
+    rows = joined([*_apart(before.earlier, folds.certify), folds.learn])
     if len(rows) > settings.most_rows:
         draw = rng.generator(seed, "rows for q-hat")
         rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
@@ -183,6 +184,19 @@ def prepare(
     )
 
 
+def _apart(earlier: Sequence[LoggedData], certify: LoggedData) -> list[LoggedData]:
+    """Earlier rounds without the units that will certify: what was learned must not know them."""
+    found = []
+    for rows in earlier:
+        if rows.unit is None or rows.units is None or certify.units is None:
+            found.append(rows)
+            continue
+        others = np.flatnonzero(~np.isin(rows.units[rows.unit], certify.units))
+        if len(others):
+            found.append(rows.take(others))
+    return found
+
+
 def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
     """How far q-hat is believed; a plain wish for novelty does not ask."""
     if settings.objective == MOST_NOVELTY:
@@ -210,10 +224,10 @@ def _choose(known: Anticipation, n: int, settings: ExploreSettings, rules: Rules
     step = STEPS[known.shown]
     most = min(settings.max_novelty, 1.0 if settings.kept == 0 else MOST_WHEN_PAIRED)
     nus = np.minimum(np.arange(0.0, most + step / 2, step), most)
-    factors = within_limits(known, settings)
     even = _even(settings)
     best: tuple[float, _Choice] | None = None
-    new_parts = known.new_parts(even=even, factors=factors)
+    limits = partial(within_limits, known, settings)
+    new_parts = known.new_parts(even=even, limits=limits)
     for old, old_sums in known.old_parts(settings.kept):
         for new, new_sums in new_parts:
             candidate = Candidate(old, new, old_sums, new_sums)

@@ -101,8 +101,7 @@ class AllPairs:
 
     With u the context's part of the first layer and v the action's, relu(u + v) is max(v, -u) + u:
     one pass over the pairs, and u's share is added once a context. Actions lie along the last axis
-    throughout, which the products with few hidden units like best. A context's logits are the same
-    bits whatever other contexts are asked about.
+    throughout, which the products with few hidden units like best.
 
     Args:
         mlp: the members; their weights must not change any more.

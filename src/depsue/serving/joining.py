@@ -193,7 +193,7 @@ def export_served(
 
 def as_exported(mapping: LogMapping) -> LogMapping:
     """The campaign's mapping for files that the service writes: propensities are logged."""
-    return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
+    return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None, kept=1.0)
 
 
 def _pieces(
