@@ -40,7 +40,7 @@ def exploration(runs: Runs, paper: Published) -> Table | None:
             printed: Figures = [paper.get(table, theirs, level) for level in runs.levels]
             rows.append((NAMES[ours], words, "certified exploration", *map(number, here)))
             if depsue is not None:
-                rows.append((NAMES[ours], words, "DEPSUE, here", *map(number, depsue)))
+                rows.append((NAMES[ours], words, _here(runs, ours, theirs), *map(number, depsue)))
             if any(figure is not None for figure in printed):
                 rows.append((NAMES[ours], words, "DEPSUE, paper", *map(number, printed)))
             verdict = [
@@ -58,6 +58,15 @@ def exploration(runs: Runs, paper: Published) -> Table | None:
         f"Novelty and value of the last policy over the test {runs.who}; 'average novelty' is over "
         "the deployments, held against the paper's figure. " + _pooled(runs),
     )
+
+
+def _here(runs: Runs, ours: str, theirs: str) -> str:
+    """Our DEPSUE, with its number of seeds where that is another one."""
+    mine, other = (
+        max(len(runs.numbers(method, level, novelty())) for level in runs.levels)
+        for method in (ours, theirs)
+    )
+    return "DEPSUE, here" if mine == other else f"DEPSUE, here ({other} seeds)"
 
 
 def _means(runs: Runs, method: str, measure: Measure) -> list[float | None]:
