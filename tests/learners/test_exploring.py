@@ -258,3 +258,14 @@ def test_drift_that_is_found_ends_what_rested_on_its_absence(world: World) -> No
     assert "drift before 2" in str(fading) and "drift" not in str(steady)
     assert all(d.drift is None or d.drift.ok for d in steady.deployments)
     assert steady.deployments[1].drift is not None
+
+
+@pytest.mark.parametrize(
+    ("objective", "what"), [("balanced", "certain"), ("most value", "pi0"), (0.1, "pi0")]
+)
+def test_a_floor_says_what_may_be_given_up(objective: str | float, what: str) -> None:
+    world = small_world(reward_rate=0.03)
+    logs = world.deploy(world.logging_policy, 3000, round=0)
+    found = explored(world, logs, replace(SETTINGS, objective=objective))
+    assert not found.certificate.passed  # and nothing is known of the new items
+    assert found.choice.what == what

@@ -17,7 +17,7 @@ import numpy as np
 from depsue.certificates import Certificate, CountsReads, Folds, certify
 from depsue.errors import require_settings
 from depsue.learners.explore_settings import ExploreSettings
-from depsue.learners.goal import worth
+from depsue.learners.goal import BALANCED, worth
 from depsue.learners.prepare import Before, Expected, Prepared, prepare
 from depsue.policies import BasePolicy, Mixture
 from depsue.progress import Watch, silent
@@ -145,6 +145,9 @@ def choices(
 ) -> tuple[Choice, ...]:
     """What passed, what is certain, and pi0: the best by the objective first.
 
+    A floor says how much may be given up for new items. The objective "balanced" takes it at its
+    word: what is certain goes before what shows less and is not expected to earn more than pi0.
+
     Args:
         certificate: the verdict.
         expected: values that are anticipated.
@@ -169,7 +172,11 @@ def choices(
     why = "pi0, which needs no certificate"
     options.append(Choice("pi0", 0.0, expected.value(0.0, naive=True), why))
 
+    plain = expected.value(0.0, naive=True)
+
     def score(one: Choice) -> float:
+        if settings.objective == BALANCED and one.novelty < certain and one.value <= plain:
+            return -np.inf
         return float(worth(settings.objective, np.array(one.value), np.array(one.novelty)))
 
     best = sorted(options, key=score, reverse=True)

@@ -32,7 +32,7 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
     if objective == MOST_NOVELTY:
         return np.asarray(novelty)
     if objective == BALANCED:
-        some = np.maximum(value, 0.5)  # far below any floor
+        some = np.maximum(value, 0.5)  # far below any floor that is kept
         gain = sum((1 - some ** -float(p)) / p for p in POWERS)
         return np.asarray(gain + DOUBLING * np.log1p(novelty / FIRST))
     weight = 0.0 if isinstance(objective, str) else float(objective)
