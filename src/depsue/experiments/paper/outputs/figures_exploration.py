@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from depsue.experiments.paper.outputs.drawing import (
     floor_handle,
@@ -20,6 +21,8 @@ from depsue.experiments.paper.recipe import deployments_of
 
 SHAPES = {"ours": "*", "depsue": "o", "naive": "X"}
 DARK = "#444c56"
+WIDE = 4.0
+"""Where values reach further, their axis is logarithmic."""
 
 
 def exploration(runs: Runs, paper: Published) -> Figure | None:
@@ -52,6 +55,12 @@ def exploration(runs: Runs, paper: Published) -> Figure | None:
         axis.set(title=f"K = {deployments_of(ours)}", xlabel="novelty N(pi)")
         axis.set_xlim(left=-0.01)
     axes[0].set_ylabel("value V(pi) / V(pi0)")
+    if axes[0].get_ylim()[1] > WIDE:
+        axes[0].set_yscale("log")
+        axes[0].yaxis.set_major_locator(FixedLocator([1, 2, 3, 5, 10, 20, 50]))
+        axes[0].yaxis.set_major_formatter("{x:g}")
+        axes[0].yaxis.set_minor_locator(NullLocator())
+        axes[0].set_ylim(bottom=0.85)
     marks = [
         _handle(SHAPES["ours"], "certified exploration", ms=11),
         _handle(SHAPES["depsue"], "DEPSUE, here"),
