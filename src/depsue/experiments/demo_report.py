@@ -72,8 +72,8 @@ def figure_overview(result: DemoResult) -> Figure:
         axis.annotate(
             ", ".join(row.method for row in same),
             (same[0].novelty, same[0].value),
-            xytext=(-8, -12) if same[0] in stages else (8, 6),
-            ha="right" if same[0] in stages else "left",
+            xytext=(9, -3),
+            ha="left",
             textcoords="offset points",
             color=_colour(same[0]),
             fontsize=9,
