@@ -24,7 +24,9 @@ from depsue.campaigns import (
     status_of,
 )
 from depsue.certificates import Certificate, Floor, Promise, verify
+from depsue.check import guess_mapping
 from depsue.data.checks import FloatArray
+from depsue.data.sources import open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
 from depsue.learners.explore_settings import ExploreSettings
@@ -224,6 +226,32 @@ def test_rows_of_another_policy_are_refused(home: Path, world: World, tmp_path: 
     with pytest.raises(DataError, match="propensities must be those of the deployed policy"):
         campaign.observe(tmp_path / "wrong.parquet")
     assert campaign.round == 1
+
+
+def test_rows_that_pi0s_logs_lost_are_no_matter_of_later_rounds(
+    files: Path, world: World, tmp_path: Path
+) -> None:
+    shutil.copytree(files, tmp_path / "team")
+    path = tmp_path / "team" / "may.parquet"
+    before = pl.read_parquet(path)  # as a pi0 logged that showed further items in a tenth
+    before.with_columns(propensity=0.9 * pl.col("propensity")).write_parquet(path)
+    mapping = replace(guess_mapping(open_source(path))[0], kept=0.9)
+    campaign = create(
+        "spring",
+        path,
+        files / "items.parquet",
+        pi0=files / "pi0",
+        mapping=mapping,
+        settings=SETTINGS,
+        by="ana",
+        home=tmp_path / "home",
+    )
+    campaign.train()
+    made = Certificate.from_json(campaign.certify().certificate or "")
+    assert any("0.9, was kept" in one for one in made.assumptions)
+    campaign.deploy()
+    seen = campaign.observe(_serve(campaign, world, tmp_path / "june.parquet", rows=3000))
+    assert seen.round == 1 and campaign.files.mapping(1).kept == 1
 
 
 def test_the_same_rows_are_one_observation_wherever_they_lie(

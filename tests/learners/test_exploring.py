@@ -16,6 +16,7 @@ from depsue.learners.anticipate import Anticipation
 from depsue.learners.exposure import within_limits
 from depsue.learners.prepare import Before, prepare
 from depsue.policies import naive_safe_exploration
+from depsue.policies.memory import Remembered
 from depsue.policies.tilted import ByModel
 from depsue.protocols import Policy
 from depsue.rewards import Blend, RewardSettings, fit_linear
@@ -148,6 +149,23 @@ def test_exposure_stays_within_its_limits_however_strongly_q_hat_decides(world: 
         pi = part.probabilities(world.contexts)  # type: ignore[attr-defined]
         shares = pi[:, world.catalogue.novel].mean(axis=0)
         assert shares.min() > 0.075 and shares.max() < 0.125
+
+
+def test_tables_of_earlier_rounds_are_freed(world: World) -> None:
+    settings = replace(SETTINGS, deployments=3, no_drift=True)
+    result = run_exploration(world, 60_000, settings, seed=0)
+    kept = [
+        [part for part in d.explored.prepared.levels.parts if isinstance(part, Remembered)]
+        for d in result.deployments
+    ]
+    newest = {id(part) for part in kept[-1]}
+    sizes = [[_table(part) for part in parts if id(part) not in newest] for parts in kept[:-1]]
+    assert sum(sizes, []) and not any(sum(sizes, []))
+    assert all(_table(part) for part in kept[-1])
+
+
+def _table(part: Remembered) -> bool:
+    return part._memory._keys is not None
 
 
 def test_units_that_certify_are_unknown_to_what_was_learned() -> None:

@@ -76,7 +76,7 @@ class Certificate:
         control_most: what its predictions were clipped at.
         model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
         groups: SHA-256 of the groups of actions, where weights are marginal.
-        path: shares of all levels that were tested, in their order; each but the last must pass.
+        path: shares of all levels that were tested, in their order; all up to `shares` passed.
     """
 
     kind: Literal["strict", "paper"]

@@ -138,7 +138,10 @@ def run_exploration(
 
 
 def _forget(prepared: Prepared, remembered: list[Remembered]) -> list[Remembered]:
-    """Free the tables of contexts x actions that no later round needs; those that one does."""
+    """Free the tables of contexts x actions that the next round does not need.
+
+    Returns what remembers the others, to be freed a round later.
+    """
     newest = [part for part in prepared.levels.parts if isinstance(part, Remembered)]
     for model in (prepared.model, *(getattr(part.policy, "model", None) for part in newest)):
         if isinstance(model, Remembering):
