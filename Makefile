@@ -35,12 +35,12 @@ bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds and th
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/serving.py
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "depsue needs Python 3.11 or newer, this is %s: make PYTHON=python3.11" % sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install -c constraints.txt torch $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt -e '.[dev]' -e research
 	@touch $@
 
 clean:

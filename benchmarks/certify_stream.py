@@ -37,8 +37,8 @@ from depsue.certificates import (
 )
 from depsue.data import ActionCatalogue
 from depsue.data.checks import FloatArray
-from depsue.data.mapped import read_from
 from depsue.data.mapping import LogMapping
+from depsue.data.reading import read_from
 from depsue.policies import OwnPolicy, Uniform
 
 PIECE, ACTIONS, NEW, GROUPS = 1_000_000, 50, 5, 200

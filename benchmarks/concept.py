@@ -19,13 +19,13 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from depsue.certificates import Floor, Promise
 from depsue.data.checks import FloatArray, IntArray
-from depsue.experiments.world import SyntheticSettings, synthetic_world
-from depsue.learners import ExploreSettings, run_exploration
+from depsue.exploration import ExploreSettings, run_exploration
 from depsue.progress import bars
+from depsue.promises import Floor, Promise
 from depsue.reports.pages import writable_folder
 from depsue.rewards import RewardSettings
+from depsue.world import SyntheticSettings, synthetic_world
 
 BLUE, RED, GREEN, GREY = "#1f5a96", "#b3312c", "#2e7d4f", "#6b7280"
 SHOP = SyntheticSettings(users=300, supported=40, novel=10, novel_quality=0.5)

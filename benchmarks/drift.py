@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from depsue.certificates.drift import check_drift
-from depsue.experiments.world import SyntheticSettings, World, synthetic_world
+from depsue.diagnostics.drift import check_drift
 from depsue.policies import Mixture, ScoreTable, SoftmaxOfScores, Uniform
 from depsue.protocols import Policy
+from depsue.world import SyntheticSettings, World, synthetic_world
 
 WORLD = SyntheticSettings(users=2000, supported=30, novel=8)
 SHIFTS = (0.0, -0.03, -0.05, -0.1, 0.1, -0.2)

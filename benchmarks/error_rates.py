@@ -15,13 +15,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from depsue.experiments.error_rates import GROUPS, Rate, error_rates
-from depsue.experiments.error_rates.paper_kinds import LARGE, MANY
-from depsue.experiments.error_rates.rate import DELTA
-from depsue.experiments.error_rates.small_world import MISS
-from depsue.experiments.error_rates.strict_kinds import BASE, FEWER, ROWS
 from depsue.progress import bars
 from depsue.reports.pages import writable_folder
+from depsue_research.error_rates import GROUPS, Rate, error_rates
+from depsue_research.error_rates.paper_kinds import LARGE, MANY
+from depsue_research.error_rates.rate import DELTA
+from depsue_research.error_rates.small_world import MISS
+from depsue_research.error_rates.strict_kinds import BASE, FEWER, ROWS
 
 COLOURS = {
     "normal": "#1f5a96",

@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from depsue.experiments.hostile.figure import figure
-from depsue.experiments.hostile.page import page
-from depsue.experiments.hostile.sweep import NAMES, sweep
 from depsue.progress import bars
 from depsue.reports.pages import writable_folder
+from depsue_research.hostile.figure import figure
+from depsue_research.hostile.page import page
+from depsue_research.hostile.sweep import NAMES, sweep
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from depsue.experiments.monitor.simulate import Life, trips_at
+from depsue_research.monitor.simulate import Life, trips_at
 
 RATE, RATIO, DELTA, ROUNDS, HOLDOUT = 0.1, 0.95, 0.05, 3, 0.05
 LIVES = (

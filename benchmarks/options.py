@@ -13,9 +13,9 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from depsue.experiments.paper.cells import Cell, Result
-from depsue.experiments.paper.recipe import Recipe, load_recipe, recipe_folder
-from depsue.experiments.paper.run_cell import run_cell
+from depsue_research.paper.cells import Cell, Result
+from depsue_research.paper.recipe import Recipe, load_recipe, recipe_folder
+from depsue_research.paper.run_cell import run_cell
 
 COLUMNS = "| what differs from the recipe | value / pi0's | novelty | bound | need | time |"
 

@@ -29,13 +29,12 @@ from matplotlib.figure import Figure
 from depsue import rng
 from depsue.certificates import Reads, certify, three_folds
 from depsue.data.logs import LoggedData
-from depsue.experiments.world import SyntheticSettings, synthetic_world
-from depsue.learners import ExploreSettings, explore
-from depsue.learners.frontier import plan
-from depsue.learners.planned import Plan, PlanSettings
+from depsue.exploration import ExploreSettings, explore
+from depsue.exploration.plan import Plan, PlanSettings, plan
 from depsue.protocols import Policy, RewardModel
 from depsue.reports.pages import as_svg
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
+from depsue.world import SyntheticSettings, synthetic_world
 
 BASE = SyntheticSettings(users=400, supported=60, novel=15, d=6)
 WORLDS = {

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from depsue import rng
-from depsue.certificates.propensities import PropensityReport, check_propensities
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.logs import LoggedData
-from depsue.experiments.world import SyntheticSettings, synthetic_world
+from depsue.diagnostics.propensities import PropensityReport, check_propensities
 from depsue.policies import EpsilonGreedy, ScoreTable, SoftmaxOfScores
 from depsue.protocols import Policy
+from depsue.world import SyntheticSettings, synthetic_world
 
 SHARE = 0.5
 """Of the rows, those in the learn and select folds."""

@@ -29,9 +29,8 @@ from depsue.bounds.hcope import hcope_from_rewarded
 from depsue.bounds.rewarded import Rewarded, tuning_rows
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray, IntArray
-from depsue.learners.bound_on_logs import BoundOnLogs
 from depsue.learners.gradient import PolicyGradient
-from depsue.learners.safe_opg import SafeOpgSettings
+from depsue.learners.safe_opg import BoundOnLogs, SafeOpgSettings
 from depsue.policies import ScoreTable
 from depsue.policies.network import NetworkPolicy
 from depsue.rewards import OwnRewardModel

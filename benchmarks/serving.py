@@ -34,10 +34,9 @@ from depsue.policies import BasePolicy, Uniform
 from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 from depsue.serving.joining import export_logs
-from depsue.serving.rows import Decision, Reward, new_ids
 from depsue.serving.settings import ServingSettings
-from depsue.serving.spool import Spool
-from depsue.serving.store import Store
+from depsue.serving.store import Decision, Reward, Store, new_ids
+from depsue.serving.writing import Spool
 
 D, CONNECTIONS, MILLION = 10, 16, 1_000_000
 

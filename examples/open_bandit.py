@@ -29,16 +29,14 @@ from open_bandit_walk import Walk, walk
 from depsue.check import guess_mapping
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
-from depsue.data.files import read_items
-from depsue.data.mapped import contexts_of, mapped
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import write_mapping
-from depsue.data.sources import Source, open_source
+from depsue.data.items import read_items
+from depsue.data.mapping import LogMapping, write_mapping
+from depsue.data.reading import Source, contexts_of, mapped, open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import DepsueError
-from depsue.experiments.world import World
 from depsue.policies import ByItem, Uniform, save
 from depsue.reports.pages import as_svg, writable_folder
+from depsue.world import World
 
 
 def mapping_of(logs: Path) -> LogMapping:

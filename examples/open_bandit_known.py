@@ -10,21 +10,13 @@ from matplotlib.figure import Figure
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates import (
-    Floor,
-    Levels,
-    Promise,
-    Reads,
-    Rules,
-    certify,
-    three_folds,
-)
+from depsue.certificates import Levels, Reads, Rules, certify, three_folds
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
-from depsue.experiments.mean_rewards import RewardTable
-from depsue.experiments.world import World
 from depsue.policies import ByItem, Uniform
+from depsue.promises import Floor, Promise
 from depsue.testing.binomial import binomial_tail
+from depsue.world import RewardTable, World
 
 BOUNDS = ("normal", "smoothing", "betting")
 DELTA, FLOOR = 0.05, 0.8

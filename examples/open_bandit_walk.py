@@ -9,12 +9,11 @@ from depsue.campaigns import Campaign, CampaignSettings, create
 from depsue.certificates import Certificate
 from depsue.check import check_logs
 from depsue.check.report import Report
-from depsue.data.files import read_items
-from depsue.data.mapped import read_from
+from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping
-from depsue.data.sources import open_source
-from depsue.learners import ExploreSettings, PlanSettings, plan
-from depsue.learners.planned import Plan
+from depsue.data.reading import open_source, read_from
+from depsue.exploration import ExploreSettings, PlanSettings, plan
+from depsue.exploration.plan import Plan
 from depsue.ledger import Candidate
 from depsue.policies import Uniform
 

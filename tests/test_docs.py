@@ -47,7 +47,7 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def test_the_readme_table_is_of_the_demos_shape() -> None:
-    from depsue.experiments.demo_report import HEADINGS
+    from depsue.demo.report import HEADINGS
 
     text = (ROOT / "README.md").read_text()
     assert "| " + " | ".join(HEADINGS) + " |" in text

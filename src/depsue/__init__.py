@@ -10,7 +10,7 @@ from depsue._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from depsue.bounds import Betting, Hcope, Normal, Smoothing
-    from depsue.certificates import Certificate, Floor, Promise, Reads, three_folds, verify
+    from depsue.certificates import Certificate, Reads, three_folds, verify
     from depsue.data import ActionCatalogue, LoggedData
     from depsue.errors import DepsueError
     from depsue.estimators import (
@@ -22,15 +22,12 @@ if TYPE_CHECKING:
         DoublyRobust,
         SwitchDR,
     )
-    from depsue.experiments.world import SyntheticSettings, World, synthetic_world
+    from depsue.exploration import ExploreSettings, explore, run_exploration
     from depsue.learners import (
         DepsueSettings,
-        ExploreSettings,
         OpgSettings,
         SafeOpgSettings,
-        explore,
         run_depsue,
-        run_exploration,
         train_opg,
         train_safe_opg,
     )
@@ -47,11 +44,15 @@ if TYPE_CHECKING:
     )
     from depsue.policies.network import NetworkPolicy
     from depsue.progress import bars
+    from depsue.promises import Floor, Promise
     from depsue.rewards import CQL, OwnRewardModel, RewardSettings, fit_rewards
+    from depsue.world import SyntheticSettings, World, synthetic_world
 
 _HOMES = {
     "depsue.bounds": ["Betting", "Hcope", "Normal", "Smoothing"],
-    "depsue.certificates": ["Certificate", "Floor", "Promise", "Reads", "three_folds", "verify"],
+    "depsue.certificates": ["Certificate", "Reads", "three_folds", "verify"],
+    "depsue.exploration": ["ExploreSettings", "explore", "run_exploration"],
+    "depsue.promises": ["Floor", "Promise"],
     "depsue.data": ["ActionCatalogue", "LoggedData"],
     "depsue.errors": ["DepsueError"],
     "depsue.estimators": [
@@ -63,15 +64,12 @@ _HOMES = {
         "SNIPS",
         "SwitchDR",
     ],
-    "depsue.experiments.world": ["SyntheticSettings", "World", "synthetic_world"],
+    "depsue.world": ["SyntheticSettings", "World", "synthetic_world"],
     "depsue.learners": [
         "DepsueSettings",
-        "ExploreSettings",
         "OpgSettings",
         "SafeOpgSettings",
-        "explore",
         "run_depsue",
-        "run_exploration",
         "train_opg",
         "train_safe_opg",
     ],

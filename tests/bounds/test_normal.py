@@ -12,9 +12,8 @@ import pytest
 
 import depsue.bounds.normal as module
 from depsue.bounds import Betting, Normal
-from depsue.bounds.normal import HANDOVERS, bernstein, distance
+from depsue.bounds.normal import HANDOVERS, Spread, bernstein, distance, smoothed, spread_of
 from depsue.bounds.rewarded import tuning_rows
-from depsue.bounds.spread import Spread, smoothed, spread_of
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError
 from depsue.testing.binomial import binomial_tail

@@ -27,8 +27,8 @@ from depsue import artifacts  # all is loaded once, before the forks; no thread 
 from depsue.campaigns import Campaign, open_home
 from depsue.cli.main import app
 from depsue.data.writing import write_items, write_logs
-from depsue.experiments.world import SyntheticSettings, World, synthetic_world
 from depsue.policies import BasePolicy, save
+from depsue.world import SyntheticSettings, World, synthetic_world
 
 ROWS, USERS = 1500, 40
 Step = tuple[str, list[str]]

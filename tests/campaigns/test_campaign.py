@@ -23,16 +23,17 @@ from depsue.campaigns import (
     open_home,
     status_of,
 )
-from depsue.certificates import Certificate, Floor, Promise, verify
+from depsue.certificates import Certificate, verify
 from depsue.check import guess_mapping
 from depsue.data.checks import FloatArray
-from depsue.data.sources import open_source
+from depsue.data.reading import open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
-from depsue.learners.explore_settings import ExploreSettings
+from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import Ledger
 from depsue.policies import BasePolicy, Outside, OwnPolicy, load, save
 from depsue.policies.base import whole
+from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
 
 ROWS = 12_000

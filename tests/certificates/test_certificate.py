@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from depsue.certificates import Certificate, Floor, Promise, Verdict
+from depsue.certificates import Certificate, Verdict
 from depsue.errors import FileError
+from depsue.promises import Floor, Promise
 
 
 def verdict(name: str = "reward", bound: float = 0.2, need: float = 0.1) -> Verdict:

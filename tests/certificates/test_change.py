@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from depsue.bounds import tuning_rows
-from depsue.certificates.change import FEWEST, Side, change_between
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.diagnostics.drift import FEWEST, Side, change_between
 from depsue.testing.binomial import binomial_tail
 
 Draw = Callable[[np.random.Generator], tuple[Side, Side]]

@@ -12,7 +12,6 @@ from depsue.certificates import (
     Certificate,
     Control,
     Levels,
-    Promise,
     Reads,
     Rules,
     certify,
@@ -24,6 +23,7 @@ from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.estimators import MIPS
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.promises import Promise
 from depsue.rewards import OwnRewardModel
 
 DRAW = np.random.default_rng(3)

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from depsue.certificates.drift import check_drift, require_no_drift
-from depsue.certificates.promise import Floor, Promise
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
-from depsue.data.joined import joined
-from depsue.data.logs import LoggedData
+from depsue.data.logs import LoggedData, joined
+from depsue.diagnostics.drift import check_drift, require_no_drift
 from depsue.errors import ConfigError, DataError
 from depsue.policies import OwnPolicy, ScoreTable
+from depsue.promises import Floor, Promise
 from depsue.testing.binomial import binomial_tail
 
 CATALOGUE = ActionCatalogue.of(range(4), novel=[3])

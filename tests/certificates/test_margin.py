@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.certificates import Ceiling, Floor, Promise, Served, earned
+from depsue.certificates import Ceiling, Served, earned
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError
 from depsue.policies import OwnPolicy, ScoreTable
+from depsue.promises import Floor, Promise
 from depsue.testing.binomial import binomial_tail
 
 RUNS, DELTA = 1000, 0.5

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from depsue.bounds import Hcope, Smoothing
-from depsue.certificates import Certificate, Floor, paper_certificate, policy_hash, verify
+from depsue.certificates import Certificate, paper_certificate, policy_hash, verify
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.estimators import IPS
 from depsue.policies import OwnPolicy, ScoreTable
+from depsue.promises import Floor
 from depsue.protocols import Bound, BoundValue
 
 CATALOGUE = ActionCatalogue.of(range(3), novel=[2])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.certificates import Floor, Promise, checked_promises
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError
+from depsue.promises import Floor, Promise, checked_promises
 
 
 def logs() -> LoggedData:

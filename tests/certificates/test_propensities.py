@@ -7,11 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from depsue.certificates.propensities import check_propensities, require_propensities
-from depsue.certificates.propensity_models import Memory, Rows, models, principal
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
+from depsue.diagnostics.propensities import (
+    Memory,
+    Rows,
+    check_propensities,
+    models,
+    principal,
+    require_propensities,
+)
 from depsue.errors import ConfigError, DataError
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.testing.binomial import binomial_tail

@@ -16,10 +16,8 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
-    Floor,
     Levels,
     LogStream,
-    Promise,
     Reads,
     Rules,
     certify,
@@ -29,14 +27,14 @@ from depsue.certificates import (
     three_folds,
     verify,
 )
-from depsue.certificates.control import Control
+from depsue.certificates.rules import Control
 from depsue.data import ActionCatalogue
-from depsue.data.mapped import read_mapped
 from depsue.data.mapping import Estimated, LogMapping
-from depsue.data.sources import Source
+from depsue.data.reading import Source, read_mapped
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError, DepsueError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.promises import Floor, Promise
 from depsue.protocols import Bound, BoundValue
 from depsue.rewards import fit_linear
 

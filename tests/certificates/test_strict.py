@@ -12,10 +12,8 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
-    Floor,
     Folds,
     Levels,
-    Promise,
     Reads,
     Rules,
     ceiling,
@@ -29,6 +27,7 @@ from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.promises import Floor, Promise
 from depsue.testing.binomial import binomial_tail
 
 RUNS, DELTA = 1000, 0.2

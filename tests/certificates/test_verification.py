@@ -13,9 +13,7 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
-    Floor,
     Levels,
-    Promise,
     Reads,
     Rules,
     certify,
@@ -25,8 +23,9 @@ from depsue.certificates import (
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.policies import Mixture, SoftmaxOfScores, Uniform, load, save
-from depsue.policies.memory import Remembering
+from depsue.policies.cached import Remembering
 from depsue.policies.tilted import Tilted
+from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
 
 DRAW = np.random.default_rng(1)

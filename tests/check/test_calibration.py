@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from depsue.check.calibration import calibration
-from depsue.check.summary import summarize
+from depsue.check.checking import calibration
+from depsue.check.rules import summarize
 from depsue.data.mapping import LogMapping
-from depsue.data.sources import Source
+from depsue.data.reading import Source
 
 
 def found(pi: Any, rows: int, seed: int, factor: Any = 1.0, drop: int = -1) -> list[str]:

@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue.check import Report, check_logs, summary
+from depsue.check import Report, check_logs
+from depsue.check import rules as summary
 from depsue.data.mapping import Estimated, LogMapping
-from depsue.data.sources import Source
+from depsue.data.reading import Source
 
 
 def names(report: Report) -> list[str]:

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from depsue.check import guess_mapping
-from depsue.data.sources import Source
+from depsue.data.reading import Source
 from depsue.errors import ConfigError
 
 

@@ -18,8 +18,7 @@ from pyarrow import csv, feather, parquet
 
 from depsue.check import check_logs
 from depsue.check.report import READY, UNUSABLE, WARNED
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import mapping_of
+from depsue.data.mapping import LogMapping, mapping_of
 from depsue.errors import DepsueError
 
 EXAMPLES = int(os.environ.get("DEPSUE_MALFORMED", "500"))

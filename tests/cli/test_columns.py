@@ -7,15 +7,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from depsue.certificates import Floor, Promise
 from depsue.cli.columns import ColumnOptions, Mapped, mapped_by, require_first_round
 from depsue.data import ActionCatalogue, LoggedData
-from depsue.data.mapped import read_mapped
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import write_mapping
-from depsue.data.sources import Source, open_source
+from depsue.data.mapping import LogMapping, write_mapping
+from depsue.data.reading import Source, open_source, read_mapped
 from depsue.data.tables import MOST_FEATURES, MOST_VALUES
 from depsue.errors import ConfigError, DataError, DepsueError
+from depsue.promises import Floor, Promise
 
 LOGS: dict[str, Any] = {
     "action": [1, 2, 1, 3],

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from depsue.experiments.demo import DemoSettings, run_demo
-from depsue.experiments.demo_report import write_report
-from depsue.experiments.world import SyntheticSettings
+from depsue.demo.demo import DemoSettings, run_demo
+from depsue.demo.report import write_report
 from depsue.learners import OpgSettings, SafeOpgSettings
 from depsue.rewards import RewardSettings
+from depsue.world import SyntheticSettings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (

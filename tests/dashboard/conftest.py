@@ -14,11 +14,11 @@ from tests.dashboard.browser import Browser
 
 from depsue import RewardSettings, SyntheticSettings, Uniform, synthetic_world
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home
-from depsue.certificates import Floor, Promise
 from depsue.dashboard import Dashboard
 from depsue.data.writing import write_items, write_logs
-from depsue.learners.explore_settings import ExploreSettings
+from depsue.exploration.settings import ExploreSettings
 from depsue.policies.tilted import Tilted
+from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
 from depsue.serving.access import Access
 from depsue.serving.app import App

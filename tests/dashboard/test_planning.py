@@ -12,12 +12,12 @@ from tests.dashboard.browser import Browser
 from tests.dashboard.conftest import explore
 
 from depsue.campaigns import Campaign, open_home
-from depsue.certificates import Floor, Promise
 from depsue.dashboard import dashboard
 from depsue.dashboard.plan_page import defaults, plan_page, settings_of
 from depsue.dashboard.planning import Planned, planned
 from depsue.errors import DepsueError
 from depsue.progress import silent
+from depsue.promises import Floor, Promise
 
 SPRING, SUMMER = "/campaigns/spring/plan", "/campaigns/summer/plan"
 
@@ -141,7 +141,7 @@ def test_a_campaign_that_is_over_is_not_planned(visit: Browser, home: Path) -> N
     summer.rollback()
     first = summer.ledger.observations("summer")[0]
     logs = home / "summer-2.parquet"
-    from depsue.data.mapped import read_from
+    from depsue.data.reading import read_from
     from depsue.data.writing import write_logs
 
     rows = read_from(first.source, summer.files.mapping(0), summer.files.items(0), 2)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from depsue.data import tables
-from depsue.data.files import read_ids, read_items
+from depsue.data.items import read_ids, read_items
 from depsue.errors import ConfigError, DataError, DepsueError, FileError
 
 ITEMS: dict[str, Any] = {

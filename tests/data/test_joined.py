@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.data import ActionCatalogue, LoggedData
-from depsue.data.joined import joined
+from depsue.data.logs import joined
 from depsue.errors import ConfigError, DataError
 
 CATALOGUE = ActionCatalogue.of(["a", "b", "c"], novel=["c"])

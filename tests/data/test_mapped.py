@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.mapped import mapped, read_from, read_mapped
 from depsue.data.mapping import Estimated, LogMapping
-from depsue.data.sources import Source
+from depsue.data.reading import Source, mapped, read_from, read_mapped
 from depsue.errors import ConfigError, DataError
 
 TABLE = pl.DataFrame(

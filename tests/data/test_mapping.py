@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depsue.data.mapping import Estimated, LogMapping
-from depsue.data.mapping_file import mapping_of, read_mapping, to_toml, write_mapping
+from depsue.data.mapping import (
+    Estimated,
+    LogMapping,
+    mapping_of,
+    read_mapping,
+    to_toml,
+    write_mapping,
+)
 from depsue.errors import ConfigError, DepsueError, FileError
 
 FULL = LogMapping(

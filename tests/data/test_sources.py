@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from pyarrow import feather
 
-from depsue.data.sources import Source, open_source
+from depsue.data.reading import Source, open_source
 from depsue.errors import DataError, FileError
 
 TABLE = pl.DataFrame({"action": [1, 2, 3], "reward": [0.0, 1.0, 0.5]})

@@ -7,7 +7,7 @@ import pytest
 
 from depsue.errors import ConfigError
 from depsue.estimators import DirectMethod, DoublyRobust
-from depsue.estimators.predictions import logged_predictions, predictions
+from depsue.estimators.weights import logged_predictions, predictions
 
 
 def test_predictions_by_hand(by_hand: Any) -> None:

@@ -8,8 +8,7 @@ import pytest
 from depsue.data import Terms
 from depsue.errors import NovelMassWarning
 from depsue.estimators import IPS
-from depsue.estimators.report import mean_estimate, standard_error
-from depsue.estimators.weights import Unseen
+from depsue.estimators.weights import Unseen, mean_estimate, standard_error
 
 
 @pytest.mark.parametrize(("mass", "warned"), [(1e-13, False), (1e-11, True)])

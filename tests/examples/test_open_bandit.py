@@ -10,7 +10,7 @@ from open_bandit_files import bts_counts, bts_shares, read_sample
 from open_bandit_known import BOUNDS, Cell, study
 
 from depsue.check import check_logs
-from depsue.data.sources import open_source
+from depsue.data.reading import open_source
 from depsue.errors import DataError, FileError
 from depsue.policies import ByItem
 

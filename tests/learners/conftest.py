@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 
 from depsue.data import LoggedData
-from depsue.experiments.world import SyntheticSettings, World, synthetic_world
 from depsue.rewards import MlpRewardModel, RewardSettings, fit_rewards
+from depsue.world import SyntheticSettings, World, synthetic_world
 
 
 class Setting(NamedTuple):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from depsue import SyntheticSettings, synthetic_world
-from depsue.certificates import Credit, Floor, Promise
+from depsue.certificates import Credit
 from depsue.errors import ConfigError
-from depsue.learners.course import Course
-from depsue.learners.explore_settings import ExploreSettings
+from depsue.exploration.rounds import Course
+from depsue.exploration.settings import ExploreSettings
+from depsue.promises import Floor, Promise
 
 WORLD = synthetic_world(SyntheticSettings(users=60, supported=8, novel=3, d=2), seed=0)
 LOGS = [WORLD.deploy(WORLD.logging_policy, 4000, round=k) for k in range(2)]

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from tests.learners.conftest import Setting
 
-from depsue.certificates import Floor
 from depsue.data import LoggedData
 from depsue.errors import ConfigError, DataError
-from depsue.experiments.world import World
 from depsue.learners import DepsueResult, DepsueSettings, SafeOpgSettings, run_depsue
 from depsue.learners.depsue import novelty_on
 from depsue.policies import Uniform
+from depsue.promises import Floor
 from depsue.protocols import Policy
 from depsue.rewards import RewardSettings
+from depsue.world import World
 
 LEARNER = SafeOpgSettings(steps=800, rate=0.03, rate_lambda=0.05, bound_every=4)
 SETTINGS = DepsueSettings(

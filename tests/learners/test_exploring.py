@@ -10,16 +10,15 @@ import pytest
 from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, three_folds, verify
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
-from depsue.experiments.world import World
-from depsue.learners import Explored, ExploreSettings, explore, run_exploration
-from depsue.learners.anticipate import Anticipation
-from depsue.learners.exposure import within_limits
-from depsue.learners.prepare import Before, prepare
+from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
+from depsue.exploration.forecast import Anticipation, within_limits
+from depsue.exploration.round import Before, prepare
 from depsue.policies import naive_safe_exploration
-from depsue.policies.memory import Remembered
+from depsue.policies.cached import Remembered
 from depsue.policies.tilted import ByModel
 from depsue.protocols import Policy
 from depsue.rewards import Blend, RewardSettings, fit_linear
+from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
 SETTINGS = ExploreSettings(rewards=QUICK)

@@ -8,18 +8,34 @@ import numpy as np
 import pytest
 
 from depsue import Reads, SyntheticSettings, explore, synthetic_world, three_folds
-from depsue.certificates import Floor, Promise, certify
+from depsue.certificates import certify
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
-from depsue.experiments.world import World
-from depsue.learners import ExploreSettings
-from depsue.learners.assumed import Assumed, novelty_before_logs, rows_before_logs
-from depsue.learners.candidates import rehearse
-from depsue.learners.frontier import independent, plan
-from depsue.learners.planned import Calibration, Chosen, Plan, PlanSettings, about_rows
-from depsue.learners.room import Aim, Moments, boldest, moments, rooms, rows_for, tighter_bound
+from depsue.exploration import ExploreSettings
+from depsue.exploration.before_logs import Assumed, novelty_before_logs, rows_before_logs
+from depsue.exploration.candidates import rehearse
+from depsue.exploration.headroom import (
+    Aim,
+    Moments,
+    boldest,
+    moments,
+    rooms,
+    rows_for,
+    tighter_bound,
+)
+from depsue.exploration.plan import (
+    Calibration,
+    Chosen,
+    Plan,
+    PlanSettings,
+    about_rows,
+    independent,
+    plan,
+)
+from depsue.promises import Floor, Promise
 from depsue.protocols import RewardModel
 from depsue.rewards import LinearRewardModel, RewardSettings, fit_linear
+from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
 SETTINGS = PlanSettings(rewards=QUICK, campaign="test")

@@ -12,8 +12,8 @@ from depsue.data import ActionCatalogue
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
 from depsue.learners import OpgSettings, SafeOpgSettings, train_safe_opg
-from depsue.learners.bound_on_logs import BoundOnLogs
 from depsue.learners.opg import initial_policy
+from depsue.learners.safe_opg import BoundOnLogs
 from depsue.policies.network import NetworkPolicy
 from depsue.protocols import Bound
 

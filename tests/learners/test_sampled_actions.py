@@ -8,8 +8,7 @@ import torch
 from tests.learners.conftest import Setting
 
 from depsue.errors import ConfigError
-from depsue.learners.gradient import OpgSettings, _Sampled
-from depsue.learners.objective import OwnObjective
+from depsue.learners.gradient import OpgSettings, OwnObjective, _Sampled
 from depsue.learners.opg import train_opg
 from depsue.rewards import OwnRewardModel
 

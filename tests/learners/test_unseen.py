@@ -7,10 +7,9 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError
-from depsue.learners.anticipate import Anticipation
-from depsue.learners.calibration import Calibration
-from depsue.learners.goal import in_words, require_objective, worth
-from depsue.learners.unseen import kept_promise
+from depsue.exploration.forecast import Anticipation
+from depsue.exploration.settings import in_words, require_objective, worth
+from depsue.exploration.trust import Calibration, kept_promise
 from depsue.policies import Uniform
 from depsue.policies.tilted import Tilted
 from depsue.rewards import OwnRewardModel, RewardSettings

@@ -8,8 +8,7 @@ import pytest
 from tests.ledger.conftest import Server
 
 from depsue.ledger import Ledger, open_ledger
-from depsue.testing.durable_ledgers import DurableConformance
-from depsue.testing.ledgers import LedgerConformance
+from depsue.testing.ledgers import DurableConformance, LedgerConformance
 
 
 class TestMemory(LedgerConformance):

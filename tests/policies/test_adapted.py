@@ -5,8 +5,8 @@ import pytest
 
 from depsue.errors import PolicyError
 from depsue.policies import ScoreTable, SoftmaxOfScores
-from depsue.policies.adapted import Adapted
 from depsue.policies.base import whole
+from depsue.policies.restricted import Adapted
 from depsue.testing.policies import PolicyConformance
 
 DRAW = np.random.default_rng(11)

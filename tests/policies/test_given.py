@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from onnx import numpy_helper, parser
 
-from depsue.certificates.drawn_by import require_drawn_by
 from depsue.data import ActionCatalogue, LoggedData
-from depsue.data.mapped import read_from
 from depsue.data.mapping import LogMapping
+from depsue.data.reading import read_from
+from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
 from depsue.policies import Given, Mixture, Uniform, given_policy, load, save
 from depsue.policies.simple import ByItem

@@ -5,7 +5,7 @@ import pytest
 
 from depsue.data.checks import FloatArray
 from depsue.policies import Mixture, OwnPolicy, Uniform
-from depsue.policies.memory import Remembered, Remembering
+from depsue.policies.cached import Remembered, Remembering
 from depsue.rewards import OwnRewardModel
 from depsue.testing.policies import PolicyConformance
 

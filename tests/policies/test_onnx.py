@@ -29,9 +29,9 @@ from depsue.policies import (
     save,
 )
 from depsue.policies import onnx as onnx_module
+from depsue.policies.cached import Remembering
 from depsue.policies.files import rebuild
-from depsue.policies.memory import Remembering
-from depsue.policies.onnx_bytes import INSIDE, external_tensor
+from depsue.policies.onnx import INSIDE, external_tensor
 from depsue.policies.scores import rebuilt_scores
 from depsue.policies.tilted import ByModel, Tilted
 from depsue.rewards import Blend, LinearRewardModel, OwnRewardModel

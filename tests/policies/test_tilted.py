@@ -13,8 +13,8 @@ from depsue.certificates import policy_hash
 from depsue.data.checks import FloatArray
 from depsue.errors import FileError, PolicyError
 from depsue.policies import OwnPolicy, ScoreTable, SoftmaxOfScores, Uniform, load, save
-from depsue.policies import memory as memory_module
-from depsue.policies.memory import Remembered, Remembering
+from depsue.policies import cached as memory_module
+from depsue.policies.cached import Remembered, Remembering
 from depsue.policies.tilted import ByModel, Tilted
 from depsue.rewards import LinearRewardModel, OwnRewardModel
 from depsue.testing.policies import PolicyConformance

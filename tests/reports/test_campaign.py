@@ -17,10 +17,11 @@ import pytest
 from markupsafe import Markup
 
 from depsue.campaigns import Campaign, CampaignSettings
-from depsue.certificates import Certificate, Floor, Promise, Verdict
+from depsue.certificates import Certificate, Verdict
 from depsue.errors import FileError
-from depsue.learners.explore_settings import ExploreSettings
+from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import open_ledger
+from depsue.promises import Floor, Promise
 from depsue.reports.campaign import figures, write_report
 from depsue.reports.campaign.items import exposure_of
 from depsue.reports.campaign.page import rendered

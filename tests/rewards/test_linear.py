@@ -15,7 +15,7 @@ from depsue.protocols import RewardModel
 from depsue.rewards import Blend, LinearRewardModel, MlpRewardModel, OwnRewardModel, fit_linear
 from depsue.rewards import linear as module
 from depsue.rewards.linear import rebuilt, state_of
-from depsue.rewards.mlp import BatchedMlp
+from depsue.rewards.model import BatchedMlp
 
 DRAW = np.random.default_rng(4)
 CONTEXTS = (DRAW.normal(size=(30, 3)) * [1.0, 5.0, 0.2] + [0.0, 3.0, -1.0]).astype(np.float32)

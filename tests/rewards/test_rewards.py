@@ -9,10 +9,10 @@ import torch
 
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError, FileError
-from depsue.experiments.world import SyntheticSettings, World, synthetic_world
 from depsue.policies import ScoreTable
 from depsue.rewards import CQL, MlpRewardModel, OwnRewardModel, RewardSettings, fit_rewards
-from depsue.rewards.mlp import AllPairs, BatchedMlp
+from depsue.rewards.model import AllPairs, BatchedMlp
+from depsue.world import SyntheticSettings, World, synthetic_world
 
 QUICK = RewardSettings(max_epochs=8)
 

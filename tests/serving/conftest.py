@@ -111,8 +111,7 @@ def listening(app: Callable[..., Any]) -> Iterator[int]:
     """The port of a real server on loopback that answers with `app`, as `depsue serve` runs it."""
     import uvicorn
 
-    from depsue.serving.protocol import Protocol
-    from depsue.serving.running import _socket
+    from depsue.serving.running import Protocol, _socket
 
     listener = _socket("127.0.0.1", 0)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", http=Protocol)

@@ -21,7 +21,7 @@ from tests.serving.conftest import Told
 from depsue.campaigns import Campaign, open_home
 from depsue.serving import messages
 from depsue.serving.access import Access
-from depsue.serving.app import App
+from depsue.serving.app import App, document
 from depsue.serving.http import MOST_BODY, MOST_HEADERS
 from depsue.serving.messages import (
     MOST_BATCH,
@@ -31,8 +31,7 @@ from depsue.serving.messages import (
     Lift,
     Rewarded,
 )
-from depsue.serving.openapi import document
-from depsue.serving.protocol import MOST_HEAD
+from depsue.serving.running import MOST_HEAD
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import StoreGone

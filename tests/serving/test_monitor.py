@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from depsue.certificates import Floor, Promise
-from depsue.experiments.monitor.simulate import PI0, POLICY, Life, means, trips_at
+from depsue.promises import Floor, Promise
 from depsue.serving.monitor import (
     FRACTIONS,
     Against,
@@ -20,6 +19,7 @@ from depsue.serving.monitor import (
     level_of_test,
     weights,
 )
+from depsue_research.monitor.simulate import PI0, POLICY, Life, means, trips_at
 
 DELTA = 0.2  # a large one, so that too many false alarms would show
 LIVES = 300

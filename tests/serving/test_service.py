@@ -22,9 +22,8 @@ from depsue.errors import ConfigError, FileError
 from depsue.serving.access import Access
 from depsue.serving.app import App
 from depsue.serving.joining import export_served
-from depsue.serving.places import SPOOL
 from depsue.serving.service import Service
-from depsue.serving.settings import ServingSettings, declared
+from depsue.serving.settings import SPOOL, ServingSettings, declared
 
 
 def context(k: int = 0) -> dict[str, float]:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from depsue.serving.rows import Decision, Reward, new_ids
-from depsue.serving.spool import Spool
-from depsue.serving.store import Store, StoreGone
+from depsue.serving.store import Decision, Reward, Store, StoreGone, new_ids
+from depsue.serving.writing import Spool
 
 
 def decision(id: str, **given: Any) -> Decision:

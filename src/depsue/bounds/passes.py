@@ -24,11 +24,10 @@ from depsue.bounds._common import conservative, declared_scale
 from depsue.bounds.betting import Betting, LogCapital
 from depsue.bounds.hcope import TAUS, Eq4, Hcope, best_tau, empirical_bernstein, require_enough
 from depsue.bounds.hcope import concluded as hcope_concluded
-from depsue.bounds.normal import FEWEST, Normal
+from depsue.bounds.normal import FEWEST, SIDE_SHARE, Bets, Normal, largest_apart, squares_and_cubes
 from depsue.bounds.normal import concluded as normal_concluded
 from depsue.bounds.rewarded import SHARE, Rewarded, tuning_between
 from depsue.bounds.smoothing import Smoothing, log_sums
-from depsue.bounds.spread import SIDE_SHARE, Bets, largest_apart, squares_and_cubes
 from depsue.data.checks import FloatArray
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, require, require_level

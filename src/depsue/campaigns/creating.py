@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from depsue.campaigns.campaign import Campaign
-from depsue.campaigns.files import CampaignFiles
-from depsue.campaigns.prepared import hash_of
+from depsue.campaigns.files import CampaignFiles, hash_of
+from depsue.campaigns.observing import summary_of
 from depsue.campaigns.settings import CampaignSettings
-from depsue.campaigns.summary import summary_of
-from depsue.certificates.drawn_by import require_drawn_by
 from depsue.check import check_logs, guess_mapping
-from depsue.data.files import read_items
-from depsue.data.mapped import mapped, read_mapped
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import read_mapping
-from depsue.data.sources import open_source
+from depsue.data.items import read_items
+from depsue.data.mapping import LogMapping, read_mapping
+from depsue.data.reading import mapped, open_source, read_mapped
+from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require, short
-from depsue.learners.course import require_countable
+from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
 from depsue.policies.given import Given, given_policy

@@ -16,10 +16,9 @@ from depsue.campaigns.campaign import Campaign
 from depsue.certificates.strict import policy_hash
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, finite_matrix
-from depsue.data.files import read_items
-from depsue.data.mapped import contexts_of
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import read_mapping, write_mapping
+from depsue.data.items import read_items
+from depsue.data.mapping import LogMapping, read_mapping, write_mapping
+from depsue.data.reading import contexts_of
 from depsue.data.writing import write_items
 from depsue.errors import FileError, require
 from depsue.policies import BasePolicy, load

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from depsue.certificates import Promise
 from depsue.errors import ConfigError, is_whole, require, require_settings, short
-from depsue.learners.explore_settings import ExploreSettings
+from depsue.exploration.settings import ExploreSettings
+from depsue.promises import Promise
 from depsue.rewards import RewardSettings
 
 

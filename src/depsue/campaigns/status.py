@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from depsue.campaigns.campaign import Campaign
-from depsue.certificates import Certificate, Promise
+from depsue.certificates import Certificate
 from depsue.ledger import Attempt, Deployment, Observation
+from depsue.promises import Promise
 
 
 @dataclass(frozen=True)

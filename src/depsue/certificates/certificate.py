@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from depsue._version import __version__
-from depsue.certificates.promise import Promise
 from depsue.errors import FileError, short
+from depsue.promises import Promise
 
 LARGEST_FILE = 1 << 20
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue.bounds import Smoothing
-from depsue.certificates.promise import Promise
 from depsue.certificates.rules import Credit
 from depsue.certificates.terms import SINGLE, Ceiling
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
 from depsue.estimators.weights import importance_weights
+from depsue.promises import Promise
 from depsue.protocols import Policy
 
 ROUNDING = 1e-9

@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.promise import Floor, Promise
 from depsue.certificates.strict import policy_hash
 from depsue.data.logs import LoggedData
 from depsue.data.terms import LARGEST
 from depsue.errors import is_real, is_whole, require, short
+from depsue.promises import Floor, Promise
 from depsue.protocols import BoundValue, Policy
 
 PUBLISHED = "hcope"

@@ -1,15 +1,135 @@
-"""What a verdict is reached by: fixed before the certifying rows are read."""
+"""What a verdict is reached by: fixed before the certifying rows are read.
+
+A control variate: what a reward model says of a row, less its mean, taken off the row's term.
+
+With q any function of context and action that was fixed before the rows were read, and `base` the
+policy that drew them, so that its distribution at each context is known::
+
+    h(x, a) = min(pi(a|x) / base(a|x), clip) q(x, a) where base shows a, else 0
+    g_i     = h(x_i, a_i) - sum over a of base(a|x_i) h(x_i, a)
+
+has mean zero whatever q is. A term less coefficient times g keeps its mean, so it stays
+conservative, and has the variance of w (r - q) instead of that of w r. A wrong q costs variance,
+never validity. It is the doubly robust estimate over base's support at x, and no further.
+
+Policies in the order in which they are tested.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from depsue.certificates.control import Control
-from depsue.certificates.promise import Promise, checked_promises
+import numpy as np
+
 from depsue.certificates.terms import Ceiling, bound_for
-from depsue.errors import require, require_level, require_positive
+from depsue.data.checks import FloatArray
+from depsue.data.logs import LoggedData
+from depsue.diagnostics.drawn_by import require_drawn_by
+from depsue.errors import PolicyError, is_real, require, require_level, require_positive, short
 from depsue.estimators import MIPS
+from depsue.estimators.weights import distributions
+from depsue.policies import BasePolicy, Mixture
+from depsue.policies.base import whole
+from depsue.promises import Promise, checked_promises
+from depsue.protocols import Policy, RewardModel
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """What is taken off the terms; all of it is fixed beforehand.
+
+    Args:
+        base: the policy that drew the rows.
+        model: q.
+        most: predictions are clipped to [0, most], which limits the terms.
+        coefficients: by promise, in [0, 1]; a promise without one has no control variate.
+    """
+
+    base: Policy
+    model: RewardModel
+    most: float
+    coefficients: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_positive(self.most, "most", "r_max, or the largest prediction on the select fold")
+        wrong = {
+            name: value
+            for name, value in self.coefficients.items()
+            if not (is_real(value) and 0 <= value <= 1)
+        }
+        require(
+            not wrong,
+            "the coefficients of a control variate must lie in [0, 1]",
+            found=short(wrong),
+            cure="take them from the select fold",
+        )
+        require(
+            isinstance(self.model, RewardModel),
+            "a control variate needs a reward model",
+            found=short(self.model),
+            cure="fit_rewards(learn_fold, seed=...)",
+        )
+
+    def of(self, parts: Sequence[Policy], logs: LoggedData, clips: Sequence[float]) -> FloatArray:
+        """(parts, n) g for each policy's weights up to its clip: all in [-most, clip most]."""
+        require_drawn_by(self.base, logs)
+        mean = np.empty((len(parts), len(logs.contexts)))
+        for piece, drawn in distributions(self.base, logs):
+            contexts = logs.contexts[piece]
+            q = np.clip(self.model.predict(contexts), 0.0, self.most)
+            for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
+                pi = drawn if part is self.base else whole(part, contexts)
+                shown = np.minimum(pi, clip * drawn)
+                mean[place, piece] = np.einsum("ca,ca->c", shown, q, dtype=np.float64)
+        at = (logs.contexts, logs.action, logs.context)
+        q_row = np.clip(self.model.predict_pairs(*at), 0.0, self.most).astype(np.float64)
+        drawn_row = np.exp(self.base.log_prob(*at))
+        out = -mean[:, logs.context]
+        for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
+            weight = np.asarray(np.exp(part.log_prob(*at)) / drawn_row, dtype=np.float64)
+            out[place] += np.minimum(weight, clip) * q_row
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Policies in the order in which they are tested, safest first: mixtures of the same parts.
+
+    Args:
+        parts: the policies that are mixed; None stands for the policy that logged the rows.
+        shares: (L, parts) shares of each level, which sum to 1.
+    """
+
+    parts: tuple[Policy | None, ...]
+    shares: FloatArray
+
+    def __post_init__(self) -> None:
+        shares = np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
+        require(
+            shares.ndim == 2
+            and shares.shape[0] >= 1
+            and shares.shape[1] == len(self.parts)
+            and bool((shares >= 0).all())
+            and bool((np.abs(shares.sum(axis=1) - 1) < 1e-9).all()),
+            "levels need one share >= 0 for every part, and shares must sum to 1",
+            found=f"shares of shape {shares.shape} for {len(self.parts)} parts",
+        )
+        object.__setattr__(self, "shares", shares)
+
+    def policy(self, level: int) -> BasePolicy:
+        """The policy of one level."""
+        if None in self.parts:
+            raise PolicyError(
+                "a level with a part that only the logs know cannot be built",
+                found="the policy that logged the rows is a part, and is not callable",
+                cure="serve the other parts with their shares and your own policy with the rest",
+            )
+        parts = [part for part in self.parts if part is not None]
+        kept = [(p, s) for p, s in zip(parts, self.shares[level], strict=True) if s > 0]
+        if len(kept) == 1 and isinstance(kept[0][0], BasePolicy):
+            return kept[0][0]
+        return Mixture([p for p, _ in kept], [s for _, s in kept])
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from depsue.data.checks import Array, IntArray, naming, plain_ids
 from depsue.data.folds import checked_fractions, fold_of_keys, keys_of_ids
 from depsue.data.keys import distinct_ids, mix64
 from depsue.data.logs import LoggedData
-from depsue.data.mapped import logs_of, mapped, require_one_position
 from depsue.data.mapping import LogMapping
-from depsue.data.sources import Source, open_source
+from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
 from depsue.data.tables import tried
 from depsue.errors import DataError, require, short
 

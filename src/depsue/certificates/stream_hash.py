@@ -21,12 +21,14 @@ from depsue.data.checks import (
     number_column,
     plain_column,
     plain_ids,
+    require_rows,
+    round_column,
+    time_column,
 )
 from depsue.data.content import Content
 from depsue.data.folds import keys_of_ids
 from depsue.data.keys import distinct_ids, distinct_rows, row_keys
-from depsue.data.mapped import contexts_of
-from depsue.data.rows import require_rows, round_column, time_column
+from depsue.data.reading import contexts_of
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.levels import Levels
-from depsue.certificates.promise import Promise
 from depsue.certificates.reads import CountsReads
-from depsue.certificates.rules import Rules
+from depsue.certificates.rules import Levels, Rules
 from depsue.certificates.stream import StreamedFold, StreamedFolds
 from depsue.certificates.stream_sums import RowSums, UnitNumbers, UnitSums
 from depsue.certificates.strict import concluded
@@ -21,6 +19,7 @@ from depsue.certificates.trial import Trial, verdict_of
 from depsue.data.checks import IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import require
+from depsue.promises import Promise
 from depsue.protocols import Policy
 
 MOST_UNITS = 20_000_000

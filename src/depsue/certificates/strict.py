@@ -12,16 +12,15 @@ import numpy as np
 from depsue.artifacts import Arrays
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds
-from depsue.certificates.levels import Levels
 from depsue.certificates.reads import CountsReads
-from depsue.certificates.rules import Rules
+from depsue.certificates.rules import Levels, Rules
 from depsue.certificates.stream import StreamedFolds
 from depsue.certificates.trial import Trial
 from depsue.data.content import Content
 from depsue.errors import FileError, PolicyError
 from depsue.estimators import MIPS
 from depsue.policies import BasePolicy
-from depsue.policies.memory import Remembering
+from depsue.policies.cached import Remembering
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards.linear import state_of
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 import numpy as np
 
 from depsue.bounds import Normal, bound_named
-from depsue.certificates.promise import Promise
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import require
+from depsue.promises import Promise
 from depsue.protocols import Bound
 
 PAIRED = (

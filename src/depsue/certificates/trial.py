@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from depsue.certificates.certificate import Verdict
-from depsue.certificates.promise import Promise
 from depsue.certificates.rules import Credit, Rules
 from depsue.certificates.terms import Zero, bound_for, largest_term, safety_terms
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.estimators.weights import importance_weights
+from depsue.promises import Promise
 from depsue.protocols import BoundValue, Policy
 
 

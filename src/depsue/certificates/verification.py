@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.control import Control
 from depsue.certificates.folds import Folds, three_folds
-from depsue.certificates.levels import Levels
-from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.rules import Control, Credit, Levels, Rules
 from depsue.certificates.stream import LogStream, StreamedFolds
 from depsue.certificates.streaming import streamed_verdicts
 from depsue.certificates.strict import groups_hash, model_hash, policy_hash

@@ -1,26 +1,267 @@
-"""The whole check: map, count, test, and say what was found."""
+"""The whole check: map, count, test, and say what was found.
+
+Do 1/p and the counts agree? For every action, and for all of them together.
+
+If p is the probability of the action that was shown, and action a can be shown in every context::
+
+    E[ 1{A = a} / p ] = 1,     so the sum of 1/p over a's rows is n, within chance
+
+It is less where a cannot be shown in some contexts. So a sum far above n refutes the propensities;
+one far below may mean that they are too large, or just that support is partial. Which actions are
+looked at is settled on one half of the rows and the sums are taken over the other: an action that
+was shown by luck would otherwise be counted only where luck was good.
+
+z = (sum - n) / sqrt(sum of 1/p^2 - sum^2 / n). Above, z has a lighter tail than a normal variable
+(a large 1/p enlarges the divisor too). Below it has a heavier one: an action that is hardly ever
+shown in some contexts cannot be told from one that never is. So a sum below n is a note, and a
+warning only where propensities do not depend on the context, as far as the rows show.
+
+Did rewards or contexts change over time? The first half of a sample against the second.
+
+The limits are those of `certificates.change`, which hold at every number of rows; where there are
+units, each is one value. A number is compared by how often it exceeds its median, text by how often
+it has each of its most frequent values.
+
+The catalogue against the logs: which items are novel, and which logged ones it lacks.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from depsue.check.calibration import CURE, calibration
+import numpy as np
+
 from depsue.check.guess import guess_mapping
-from depsue.check.halves import changes
-from depsue.check.items import item_findings
 from depsue.check.report import Finding, Report
-from depsue.check.rules import is_harmless, rows_rules, support_rules
-from depsue.check.summary import Summary, summarize
-from depsue.data.mapped import logs_of, mapped, require_one_position
+from depsue.check.rules import Summary, is_harmless, rows_rules, summarize, support_rules
+from depsue.data.items import read_ids
 from depsue.data.mapping import Estimated, LogMapping
-from depsue.data.sources import Source, open_source
+from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
+from depsue.data.tables import listed_names
 from depsue.errors import DataError, DepsueError
 
 if TYPE_CHECKING:
     import polars as pl
+
+COUNTS_LEVEL = 0.001
+"""How often correct propensities are refused, at most; half of it for all actions together."""
+EVEN = 0.99
+FEWEST = 20
+"""Rows of an action in either half below which it is not looked at."""
+TOO_LARGE = (
+    "if all of these actions can be shown in every context, the propensities are too large: "
+)
+CURE = (
+    "log the probability with which the shown item was drawn, by the policy that drew it, after "
+    "all filters; keep rows of every item"
+)
+
+
+def calibration(
+    actions: pl.DataFrame, totals: dict[str, float], notes: list[str]
+) -> Iterator[Finding]:
+    """What refutes the propensities, and what may.
+
+    Args:
+        actions: as in `Summary`.
+        totals: a dict that receives the figures of the test of all actions together.
+        notes: receives what may be an error, or may not.
+    """
+    import polars as pl
+
+    n = int(actions.filter("test")["count"].sum())
+    chosen = actions.filter(~pl.col("test") & (pl.col("count") >= FEWEST)).select("action")
+    table = actions.filter("test").join(chosen, on="action", how="semi").sort("action")
+    if table.is_empty():
+        return
+    limit = NormalDist().inv_cdf(1 - COUNTS_LEVEL / 4 / len(table))  # both sides, over all actions
+    rows = table.select("action", "count", "inverse", "square").rows()
+    found = [(a, count, s, *_z(count, s, q, n, n)) for a, count, s, q in rows]
+    high = [one for one in found if one[3] > limit]
+    low = [one for one in found if one[4] < -limit]
+    count, s, q = (sum(row[k] for row in rows) for k in (1, 2, 3))
+    above, below = _z(count, s, q, n, n * len(table))
+    whole = NormalDist().inv_cdf(1 - COUNTS_LEVEL / 4)
+    totals |= {"n": n, "actions": len(table), "sum": s, "z": above}
+    said = f"the sum of 1/p is {s:,.0f} over {n:,} rows, {s / (n * len(table)):.4f} of n x actions"
+    if above > whole:
+        rule = "the sum of 1/p must not exceed rows times actions"
+        yield Finding("propensities-sum", "error", rule, f"{said}, z = {above:+.1f}", CURE)
+    if high:
+        rule = "no action may be shown more often than its propensities say"
+        yield Finding("propensities-actions", "error", rule, _listed(high, n, 3, len(table)), CURE)
+    if low or below < -whole:
+        value = _listed(low, n, 4, len(table)) if low else f"{said}, z = {below:+.1f}"
+        if all(_even(*row[1:]) for row in rows):
+            rule = "1/p should sum to the number of rows for each action"
+            yield Finding("propensities-low", "warning", rule, value, TOO_LARGE + CURE)
+        else:
+            notes.append(
+                f"1/p sums to less than the number of rows ({value}): these actions are hardly "
+                "ever shown in some contexts, or their propensities are too large"
+            )
+
+
+def _z(count: int, s: float, q: float, n: int, mean: float) -> tuple[float, float]:
+    """z for sums above the mean, and for sums below."""
+    variance = q - s * s / n
+    floor = mean * (s / max(count, 1) - mean / n)
+    high, low = (max(v, 1e-9 * mean * mean / n, 1e-12) for v in (variance, max(variance, floor)))
+    return (s - mean) / math.sqrt(high), (s - mean) / math.sqrt(low)
+
+
+def _even(count: int, s: float, q: float) -> bool:
+    """Whether 1/p is almost the same in all rows."""
+    return s * s >= EVEN * count * q
+
+
+def _listed(found: list[tuple[object, int, float, float, float]], n: int, z: int, of: int) -> str:
+    worst = max(found, key=lambda one: abs(float(one[z])))  # type: ignore[arg-type]
+    return (
+        f"{len(found)} of {of} actions; the worst is {worst[0]!r}: 1/p sums to {worst[2] / n:.3f} "
+        f"of the rows over {worst[1]:,} rows of it, z = {worst[z]:+.1f}"
+    )
+
+
+CHANGE_LEVEL = 0.01
+MOST_VALUES, MOST_TESTS = 4, 200
+"""Values of a text column, and tests in all, at most."""
+
+
+def changes(sample: pl.DataFrame, mapping: LogMapping, notes: list[str]) -> Iterator[Finding]:
+    """What changed from the first to the second half, in time where it is known."""
+    from depsue.diagnostics.drift import FEWEST, Side, change_between
+
+    rows = _in_order(sample, notes)
+    series = list(_series(rows, mapping))
+    if len(series) > MOST_TESTS:
+        notes.append(f"drift was looked for in the first {MOST_TESTS} of {len(series)} values")
+    series = series[:MOST_TESTS]
+    half = len(rows) // 2
+    ids = np.unique(rows["unit"].to_numpy(), return_inverse=True)[1] if "unit" in rows else None
+    drifted = []
+    for what, values in series:
+        sides = [
+            Side(part, np.ones(len(part)), True, 1.0, 1.0, None if ids is None else ids[place])
+            for place in (slice(half), slice(half, len(rows)))
+            for part in [values[place]]
+        ]
+        change = change_between(sides[0], sides[1], CHANGE_LEVEL / len(series) / 2)
+        if change is None:
+            notes.append(f"fewer than {FEWEST} values in a half: no test of drift")
+            return
+        if change.low > 0 or change.high < 0:
+            drifted.append((what, change))
+    for of_reward in (True, False):
+        some = [one for one in drifted if (one[0] == "reward") == of_reward]
+        if some:
+            what, change = max(some, key=lambda one: max(one[1].low, -one[1].high))
+            scale = mapping.r_max if of_reward else 1.0
+            more = f" (and {len(some) - 1} more)" if len(some) > 1 else ""
+            yield Finding(
+                "drift-reward" if of_reward else "drift-context",
+                "warning",
+                f"{'rewards' if of_reward else 'contexts'} should not change over time",
+                f"{what}: mean {change.before * scale:.4g} in the first half, "
+                f"{change.after * scale:.4g} in the second{more}",
+                "use newer logs only, or do not declare no_drift: certificates then compare with "
+                "pi0 in the same rows",
+            )
+
+
+def _in_order(sample: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    import polars as pl
+
+    if "round" in sample:
+        first = sample["round"].min()
+        sample = sample.filter(pl.col("round") == first)
+    if "time" in sample:
+        return sample.sort("time", maintain_order=True)
+    notes.append("no times: drift was looked for in the order of rows")
+    return sample
+
+
+def _series(rows: pl.DataFrame, mapping: LogMapping) -> Iterator[tuple[str, Any]]:
+    """What is compared, and (n,) its values in [0, 1]."""
+    yield "reward", rows["reward"].to_numpy() / mapping.r_max
+    for name in mapping.numeric:
+        x = rows[f"x:{name}"].to_numpy()
+        above = (x > np.median(x)).astype(float)
+        if above.any():
+            yield f"'{name}' above its median", above
+    for name in mapping.categorical:
+        column = rows[f"x:{name}"].fill_null("")
+        common = column.value_counts(sort=True).head(MOST_VALUES)[column.name].to_list()
+        for value in common[1:] if len(common) == 2 else common:
+            yield f"'{name}' = {value!r}", (column == value).to_numpy().astype(float)
+
+
+def item_findings(
+    path: str | Path, found: Summary, facts: dict[str, Any], id: str | None = None
+) -> Iterator[Finding]:
+    """What does not fit; and into `facts` go the numbers of items and of novel ones."""
+    try:
+        ids, novel = read_ids(path, id)
+    except DataError as problem:
+        yield Finding.of("items", problem)
+        return
+    logged = found.counts()["action"].drop_nulls()
+    listed, shown = [str(one) for one in ids], {_text(one) for one in logged.to_list()}
+    unseen = [one for one in listed if one not in shown]
+    facts["items"], facts["items never logged"] = len(listed), len(unseen)
+    if len(set(listed)) < len(listed):
+        value = f"{len(listed) - len(set(listed)):,} repeat another"
+        yield Finding(
+            "items-repeated", "error", "item ids must be distinct", value, "keep one each"
+        )
+    lost = sorted(shown - set(listed))
+    if lost:
+        yield Finding(
+            "items-missing",
+            "error",
+            "every logged action must be among the items",
+            f"{len(lost):,} of {len(shown):,} are not: {listed_names(lost, 5)}",
+            "add them to the items (marked as not novel), or correct the column of ids",
+        )
+    elif ids.dtype.is_numeric() != logged.dtype.is_numeric():
+        yield Finding(
+            "items-type",
+            "error",
+            "ids must be of one type in logs and items",
+            f"{logged.dtype} in the logs, {ids.dtype} in the items",
+            "write both as text, or both as whole numbers",
+        )
+    if novel is not None:
+        fresh = [one for one, new in zip(listed, novel, strict=True) if new]
+        facts["novel items"] = len(fresh)
+        seen = sorted(set(fresh) & shown)
+        first = found.totals.get("first round")
+        if seen and (first is None or first == 0):
+            yield Finding(
+                "novel-logged",
+                "error",
+                "an item that is novel must not be in the logs of round 0",
+                listed_names(seen, 5),
+                "mark it as not novel, or name the column of the round",
+            )
+    if not (unseen if novel is None else any(novel)):
+        yield Finding(
+            "novel-none",
+            "warning",
+            "there should be a novel item to explore",
+            f"all {len(listed):,} items were logged" if novel is None else "none is marked",
+            "add the new items, or mark them in a column 'novel'",
+        )
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
 
 MOST_TESTED, MOST_ACTIONS = 60_000, 5_000
 """Rows that the test of m/p takes, and actions up to which it is run."""
@@ -158,8 +399,8 @@ def _tested(
     sample: pl.DataFrame, mapping: LogMapping, ids: Any, facts: dict[str, Any], notes: list[str]
 ) -> Iterator[Finding]:
     """The test that certificates rest on, on a sample of the rows."""
-    from depsue.certificates.propensities import check_propensities
     from depsue.data.catalogue import ActionCatalogue
+    from depsue.diagnostics.propensities import check_propensities
 
     try:
         rows = logs_of(sample.head(MOST_TESTED), mapping, ActionCatalogue.of(ids))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from depsue.check.summary import is_id
-from depsue.data.mapped import exact
+from depsue.check.rules import is_id
 from depsue.data.mapping import LogMapping
 from depsue.data.open_bandit import ROLES as OPEN_BANDIT
 from depsue.data.open_bandit import is_open_bandit, left_out
-from depsue.data.sources import Source
+from depsue.data.reading import Source, exact
 from depsue.data.tables import MOST_VALUES, is_numeric, is_text, listed_names, unnamed
 from depsue.errors import ConfigError
 

@@ -122,7 +122,7 @@ def create(
     from depsue.campaigns import CampaignSettings, open_home
     from depsue.campaigns import create as created
     from depsue.cli.options import names_of, objective_of, promises_of
-    from depsue.learners.explore_settings import ExploreSettings
+    from depsue.exploration.settings import ExploreSettings
 
     explore = ExploreSettings(
         promises=promises_of(floor, floor_value, promises),

@@ -55,9 +55,9 @@ def check(
     3). Bad usage, and files that cannot be read, end with exit code 2.
     """
     from depsue.check import check_logs, guess_mapping
-    from depsue.data.mapping_file import read_mapping
-    from depsue.data.mapping_file import write_mapping as written
-    from depsue.data.sources import open_source
+    from depsue.data.mapping import read_mapping
+    from depsue.data.mapping import write_mapping as written
+    from depsue.data.reading import open_source
 
     source = open_source(logs)
     said: tuple[str, ...] = ()

@@ -14,7 +14,6 @@ from depsue.cli.campaign import app as campaign
 from depsue.cli.campaign import interruptible
 from depsue.cli.check import check
 from depsue.cli.plan import plan
-from depsue.cli.reproduce import reproduce
 from depsue.cli.serve import serve, token
 from depsue.errors import DepsueError
 
@@ -75,9 +74,9 @@ def demo(
     from dataclasses import replace
 
     from depsue.cli.tables import demo_table, show
-    from depsue.experiments.demo import DemoSettings, run_demo
-    from depsue.experiments.demo_campaign import make_demo_campaign
-    from depsue.experiments.demo_report import write_report
+    from depsue.demo.campaign import make_demo_campaign
+    from depsue.demo.demo import DemoSettings, run_demo
+    from depsue.demo.report import write_report
     from depsue.progress import bars
     from depsue.reports.pages import writable_folder
 
@@ -118,5 +117,4 @@ app.add_typer(campaign)
 app.add_typer(token)
 app.command()(check)
 app.command()(plan)
-app.command()(reproduce)
 app.command()(serve)

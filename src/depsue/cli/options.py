@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from depsue.errors import FileError, require, short
 
 if TYPE_CHECKING:
-    from depsue.certificates import Promise
+    from depsue.promises import Promise
 
 FLOOR = 0.95
 """The share of pi0's value that is kept where nothing is said."""
@@ -27,7 +27,7 @@ def promises_of(
         floor_value: --floor-value, a mean reward.
         path: --promises, a TOML file of several floors.
     """
-    from depsue.certificates import Floor, Promise
+    from depsue.promises import Floor, Promise
 
     given = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
     used = [name for name, value in given.items() if value is not None]
@@ -75,7 +75,7 @@ def _tables(path: Path) -> list[dict[str, Any]]:
 
 def _promise(table: dict[str, Any], path: Path) -> Promise:
     """One promise from its table."""
-    from depsue.certificates import Floor, Promise
+    from depsue.promises import Floor, Promise
 
     unknown = sorted(set(table) - set(KEYS))
     require(

@@ -58,9 +58,8 @@ def serve(
     from depsue.campaigns import Campaign, open_home
     from depsue.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
-    from depsue.serving.places import store_address
     from depsue.serving.running import run
-    from depsue.serving.settings import declared
+    from depsue.serving.settings import declared, store_address
 
     require(
         not no_auth or is_loopback(host),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from depsue.experiments.demo import DemoResult
-from depsue.experiments.demo_report import HEADINGS, row_cells
+from depsue.demo.demo import DemoResult
+from depsue.demo.report import HEADINGS, row_cells
 
 
 def demo_table(result: DemoResult) -> Table:

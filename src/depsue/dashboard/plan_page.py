@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from depsue.campaigns import Campaign
-from depsue.certificates import Floor
 from depsue.dashboard.jobs import Job
 from depsue.dashboard.now import utc
 from depsue.dashboard.planning import Planned
 from depsue.dashboard.told import path_of
 from depsue.errors import ConfigError
-from depsue.learners.explore_settings import ExploreSettings
-from depsue.learners.goal import NAMED
-from depsue.learners.room import Aim
+from depsue.exploration.headroom import Aim
+from depsue.exploration.settings import NAMED, ExploreSettings
+from depsue.promises import Floor
 
 FIELDS = ("floor", "delta", "objective", "max_novelty")
 LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the limit of novelty"}

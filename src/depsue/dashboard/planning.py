@@ -1,6 +1,6 @@
 """Planning the next round: how far the newest logs are likely to let it go.
 
-What pi0 logged is planned with `depsue.learners.frontier.plan`. It knows no other logs; so from the
+What pi0 logged is planned with `depsue.exploration.plan.plan`. It knows no other logs; so from the
 second round on, what the round would put to the test is prepared as `depsue campaign train` would,
 and rehearsed on the rows that chose it. Neither reads a certifying row, and neither promises.
 """
@@ -15,11 +15,10 @@ from depsue import rng
 from depsue.campaigns import Campaign
 from depsue.certificates.trial import Trial
 from depsue.data.catalogue import ActionCatalogue
-from depsue.learners.explore_settings import ExploreSettings
-from depsue.learners.frontier import plan
-from depsue.learners.planned import PlanSettings
-from depsue.learners.prepare import Before, Prepared, prepare
-from depsue.learners.room import Aim
+from depsue.exploration.headroom import Aim
+from depsue.exploration.plan import PlanSettings, plan
+from depsue.exploration.round import Before, Prepared, prepare
+from depsue.exploration.settings import ExploreSettings
 from depsue.progress import Watch
 from depsue.reports.plan import drawn_floor, headings, point_cells, sections, shown_points
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray, number_column, read_only
-from depsue.data.rows import require_r_max
+from depsue.data.checks import FloatArray, IntArray, number_column, read_only, require_r_max
 from depsue.errors import is_real, require, short
 
 LARGEST = float(np.finfo(np.float64).max)

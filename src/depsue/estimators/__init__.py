@@ -1,8 +1,7 @@
 """Estimators of V(pi) from the logs of another policy."""
 
-from depsue.estimators.direct import DirectMethod
-from depsue.estimators.doubly_robust import DoublyRobust, SwitchDR
 from depsue.estimators.marginal import MIPS
+from depsue.estimators.model_based import DirectMethod, DoublyRobust, SwitchDR
 from depsue.estimators.weighting import IPS, SNIPS, ClippedIPS
 
 __all__ = [

@@ -12,8 +12,7 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import Terms
 from depsue.errors import require
-from depsue.estimators.report import mean_estimate
-from depsue.estimators.weights import distributions, mass_on, unseen
+from depsue.estimators.weights import distributions, mass_on, mean_estimate, unseen
 from depsue.protocols import Estimate, Policy
 
 AGREEMENT = 1e-3

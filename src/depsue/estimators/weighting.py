@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms
 from depsue.errors import DataError, require
-from depsue.estimators.report import mean_estimate, unseen_notes
-from depsue.estimators.weights import Unseen, average, importance_weights, unseen
+from depsue.estimators.weights import (
+    Unseen,
+    average,
+    importance_weights,
+    mean_estimate,
+    unseen,
+    unseen_notes,
+)
 from depsue.protocols import Estimate, Policy
 
 

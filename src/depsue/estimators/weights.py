@@ -2,22 +2,65 @@
 
 Rows cost one call of `log_prob`; whole distributions are read once per distinct context, a chunk
 at a time, and summed on the spot. Shapes: n rows, u distinct contexts, A actions.
+
+Predictions of a reward model, checked: finite, of the right shape, within [0, r_max].
+
+The lower limits that estimators declare for their terms rest on this range.
+
+From terms to an `Estimate`, with one warning where the policy leaves the logs.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import Terms
-from depsue.errors import PolicyError, require, short
-from depsue.estimators.predictions import predictions
-from depsue.protocols import Policy, RewardModel
+from depsue.errors import NovelMassWarning, PolicyError, require, short
+from depsue.protocols import Estimate, Policy, RewardModel
+
+SLACK = 1e-6
+"""Predictions may leave [0, r_max] by this share of r_max (rounding), and are then moved in."""
+
+
+def predictions(model: RewardModel, logs: LoggedData, piece: slice) -> FloatArray:
+    """(c, A) q(x, a) for the distinct contexts in `piece` and every action."""
+    contexts = logs.contexts[piece]
+    return _checked(model.predict(contexts), (len(contexts), len(logs.catalogue)), logs.r_max)
+
+
+def logged_predictions(model: RewardModel, logs: LoggedData) -> FloatArray:
+    """(n,) q(x_i, a_i) for the logged pairs."""
+    pairs = model.predict_pairs(logs.contexts, logs.action, logs.context)
+    return _checked(pairs, (len(logs),), logs.r_max)
+
+
+def _checked(predicted: Any, shape: tuple[int, ...], r_max: float) -> FloatArray:
+    values = np.asarray(predicted)
+    require(
+        values.shape == shape,
+        "a reward model must predict one value per context and action",
+        found=f"shape {values.shape} instead of {shape}",
+        cure="predict for every action of the catalogue",
+    )
+    least, most = float(values.min()), float(values.max())
+    # written so that NaN fails too
+    require(
+        least >= -SLACK * r_max and most <= (1 + SLACK) * r_max,
+        f"a reward model must predict within [0, r_max] with r_max = {r_max:g}",
+        found=f"[{least:g}, {most:g}]",
+        cure="clip the predictions, or declare the r_max that the rewards have",
+    )
+    if least < 0 or most > r_max:
+        return np.clip(values.astype(np.float64), 0, r_max)
+    return values
 
 
 def importance_weights(policy: Policy, logs: LoggedData) -> FloatArray:
@@ -158,3 +201,43 @@ def _sum_of_products(left: FloatArray, right: FloatArray) -> FloatArray:
     """(c,) row-wise sums of left * right, in double precision whatever the inputs are."""
     sums: FloatArray = np.einsum("ca,ca->c", left, right, dtype=np.float64, casting="same_kind")
     return sums
+
+
+NEGLIGIBLE = 1e-12
+"""Mass on unseen actions up to here is rounding: no warning."""
+
+
+def mean_estimate(name: str, terms: Terms, unseen: Unseen, effect: str) -> Estimate:
+    """The mean of the terms, as an estimate.
+
+    To be called by `estimate` itself, so that the warning points at the caller's line.
+
+    Args:
+        name: the estimator, as the warning calls it.
+        terms: the per-row terms.
+        unseen: the policy's mass on novel actions that the logs never show.
+        effect: what that mass does to this estimator, with figures.
+    """
+    notes = unseen_notes(name, unseen, effect, stacklevel=4)
+    return Estimate(terms.mean(), standard_error(terms), terms, unseen.mass, notes)
+
+
+def unseen_notes(name: str, unseen: Unseen, effect: str, *, stacklevel: int) -> tuple[str, ...]:
+    """The note on unseen mass, warned of at `stacklevel`; none if the mass is negligible."""
+    if unseen.mass <= NEGLIGIBLE:
+        return ()
+    count = len(unseen.actions)
+    note = (
+        f"{name}: the policy makes {unseen.mass:.4g} of its choices among {count:,} novel "
+        f"action{'s' if count > 1 else ''} that the logs never show; {effect}"
+    )
+    warnings.warn(note, NovelMassWarning, stacklevel=stacklevel)
+    return (note,)
+
+
+def standard_error(terms: Terms) -> float:
+    """Of the mean of the terms (per unit where there are units); inf for a single value."""
+    values = terms.per_unit(terms.values)
+    if len(values) < 2:
+        return math.inf
+    return float(values.std(ddof=1)) / math.sqrt(len(values))

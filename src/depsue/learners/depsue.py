@@ -8,9 +8,8 @@ from typing import Literal
 import numpy as np
 
 from depsue import rng
-from depsue.certificates.drawn_by import require_drawn_by
-from depsue.certificates.promise import Floor
 from depsue.data.logs import LoggedData
+from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import (
     DataError,
     is_whole,
@@ -22,6 +21,7 @@ from depsue.errors import (
 from depsue.learners.history import SafelyTrained
 from depsue.learners.safe_opg import SafeOpgSettings, train_safe_opg
 from depsue.progress import Watch, silent
+from depsue.promises import Floor
 from depsue.protocols import Environment, Policy
 from depsue.rewards import RewardSettings, fit_rewards
 

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
 from depsue.errors import ConfigError, FileError
-from depsue.ledger.holding import hold_file, hold_thread
+from depsue.files import hold_file, hold_thread
 
 _PRAGMAS = (
     "journal_mode = DELETE",

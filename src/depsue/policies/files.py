@@ -9,8 +9,8 @@ from typing import Any
 from depsue import artifacts
 from depsue.data.catalogue import ActionCatalogue
 from depsue.errors import DepsueError, FileError, PolicyError, require, short
-from depsue.policies.adapted import Adapted
 from depsue.policies.base import BasePolicy
+from depsue.policies.restricted import Adapted
 from depsue.policies.scores import HANDED_IN, OwnPolicy, Scores
 from depsue.policies.simple import ByItem, EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
 from depsue.policies.tilted import ByModel, Tilted

@@ -9,7 +9,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, Mask
 from depsue.errors import FileError, PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy, whole
-from depsue.policies.memory import Remembering
+from depsue.policies.cached import Remembering
 from depsue.policies.scores import State, rebuilt_scores
 from depsue.policies.simple import checked_support
 from depsue.protocols import Policy, RewardModel

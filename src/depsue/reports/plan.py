@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depsue._version import __version__
-from depsue.learners.planned import Plan, Point, about_rows
-from depsue.learners.room import Aim
+from depsue.exploration.headroom import Aim
+from depsue.exploration.plan import Plan, Point, about_rows
 from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg
 
 if TYPE_CHECKING:

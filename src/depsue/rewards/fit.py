@@ -20,8 +20,7 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError, is_real, is_whole, require, require_positive, short
 from depsue.progress import Watch, silent
-from depsue.rewards.mlp import BatchedMlp
-from depsue.rewards.model import Combine, FitReport, MlpRewardModel
+from depsue.rewards.model import BatchedMlp, Combine, FitReport, MlpRewardModel
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,12 @@ import numpy as np
 from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
 from depsue.data.checks import FloatArray, Mask
-from depsue.data.mapping import LogMapping
-from depsue.data.mapping_file import to_toml
+from depsue.data.mapping import LogMapping, to_toml
 from depsue.errors import FileError, require
 from depsue.serving.contexts import as_text
-from depsue.serving.places import SPOOL, store_address
-from depsue.serving.settings import ServingSettings, declared
-from depsue.serving.spool import Spool
+from depsue.serving.settings import SPOOL, ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Store, decisions
+from depsue.serving.writing import Spool
 
 _decode = msgspec.json.decode
 COLUMNS = ("policy", "arm", "action", "propensity", "context", "unit", "candidates")

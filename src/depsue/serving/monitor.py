@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from depsue.bounds.smoothing import SCALES, log_sums, smoothing_from_sums
-from depsue.certificates import Promise
 from depsue.data.checks import FloatArray, IntArray, Mask, read_only
+from depsue.promises import Promise
 
 FRACTIONS: FloatArray = read_only(0.5 ** np.arange(1, 12))
 """Bets, as fractions of the largest that cannot lose everything."""

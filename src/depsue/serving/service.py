@@ -17,18 +17,16 @@ from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
-from depsue.ledger.holding import hold_file
-from depsue.serving.endpoint import Endpoint
+from depsue.files import hold_file
+from depsue.serving.deciding import Endpoint
 from depsue.serving.live import Live, load_live, what_serves
 from depsue.serving.messages import Rewarded
 from depsue.serving.monitor import ContextDrift, Finding
-from depsue.serving.places import SPOOL, TRIPPED, store_address
-from depsue.serving.rows import Reward
-from depsue.serving.settings import ServingSettings
-from depsue.serving.spool import Spool
-from depsue.serving.store import Event, Store, StoreGone
+from depsue.serving.settings import SPOOL, TRIPPED, ServingSettings, store_address
+from depsue.serving.store import Event, Reward, Store, StoreGone
 from depsue.serving.watching import Watching
 from depsue.serving.worker import Worker
+from depsue.serving.writing import Spool
 
 REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""

@@ -1,4 +1,7 @@
-"""What is declared when a campaign is served; kept beside its files, so that it stays declared."""
+"""What is declared when a campaign is served; kept beside its files, so that it stays declared.
+
+Where a service keeps its things, among the files of its campaign.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from depsue.artifacts import write_file
+from depsue.campaigns import Campaign
 from depsue.errors import FileError, is_real, require, require_level, short
+
+STORE = "decisions.db"
+SPOOL = "spool"
+TRIPPED = "tripped.json"
+
+
+def store_address(campaign: Campaign, store: str | None) -> str:
+    """Where a campaign's decisions are: a file among its own, or another address."""
+    return str(campaign.files.folder / STORE) if store is None else store
+
 
 RULES = ("first", "largest", "sum")
 FILE = "serving.json"

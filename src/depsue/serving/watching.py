@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from depsue.certificates import Promise
-from depsue.certificates.drawn_by import TOLERANCE
 from depsue.data.checks import FloatArray, IntArray
+from depsue.diagnostics.drawn_by import TOLERANCE
+from depsue.promises import Promise
 from depsue.serving.contexts import as_text
 from depsue.serving.joining import earned_by, used_reward
 from depsue.serving.live import Live

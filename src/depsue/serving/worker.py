@@ -18,14 +18,11 @@ import numpy as np
 import torch
 
 from depsue.errors import DepsueError, PolicyError
-from depsue.serving.deciding import check_request, decide, digest, require_same_request
-from depsue.serving.endpoint import Endpoint
+from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
 from depsue.serving.live import Live
 from depsue.serving.messages import Decide, Decided
-from depsue.serving.rows import Decision, Reward
-from depsue.serving.spool import Spool
-from depsue.serving.store import Store, StoreGone
-from depsue.serving.writing import Batch, Job, Writer
+from depsue.serving.store import Decision, Reward, Store, StoreGone
+from depsue.serving.writing import Batch, Job, Spool, Writer
 
 MOST_AT_ONCE = 512
 """Requests in one batch."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from depsue.campaigns import Campaign, Status, status_of
-from depsue.certificates import Certificate, Promise, Verdict
-from depsue.learners.prepare import Expected
+from depsue.certificates import Certificate, Verdict
+from depsue.exploration.round import Expected
 from depsue.ledger import Attempt, Candidate, Deployment, Observation
+from depsue.promises import Promise
 
 
 def _apart(above: float, error: float) -> str:

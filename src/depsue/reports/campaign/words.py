@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from depsue.certificates import Promise
 from depsue.ledger import Entry
 from depsue.plural import counted, plural
+from depsue.promises import Promise
 from depsue.reports.campaign.story import Kept, Story, Tried
 
 DOING = {

@@ -1,0 +1,235 @@
+"""Statements on MovieLens: the statistics and the five stages in the paper's appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from depsue_research.paper.outputs import reasons
+from depsue_research.paper.outputs.claim import (
+    Check,
+    Evidence,
+    Finding,
+    NotMeasured,
+    average,
+    because,
+    by_method,
+    listed,
+)
+from depsue_research.paper.outputs.intervals import deviation
+from depsue_research.paper.outputs.method_names import NAMES
+from depsue_research.paper.outputs.reading import (
+    DEPSUE,
+    OPG,
+    novelties,
+    novelty,
+    relative_values,
+    value,
+)
+from depsue_research.paper.outputs.reasons_models import cql_shuns_novel, naive_near_uniform
+from depsue_research.paper.outputs.tables_outcome import ADEQUATE
+
+LAST = "depsue_5"
+FAR = 0.05
+"""How far above the others a worst value must be to be far above."""
+
+
+def almost_always_safe(e: Evidence) -> Finding:
+    """Violations of DEPSUE over all runs."""
+    counts = {m: e.violations(m) for m in DEPSUE}
+    every = [c for by in counts.values() for c in by.values()]
+    share = sum(c for c, _ in every) / sum(n for _, n in every)
+    where = [
+        f"K = {m[-1]}, {v:g}: {c}/{n}" for m, by in counts.items() for v, (c, n) in by.items() if c
+    ]
+    text = f"{share:.3f} of the runs" + (f" ({'; '.join(where)})." if where else ".")
+    why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last")]
+    return Finding(text, share <= e.delta, because(*why))
+
+
+def worst_is_better(e: Evidence) -> Finding:
+    """The worst relative value of K = 5 and of the OPGs."""
+    both = e.shared(*OPG, LAST)
+    worst = {m: float(both.pooled(m, value()).min()) for m in (*OPG, LAST)}
+    text = by_method({m: f"{w:.3f}" for m, w in worst.items()})
+    near = [m for m in OPG if worst[LAST] - worst[m] < FAR]
+    why = f"Less than {FAR:g} above: {', '.join(NAMES[m] for m in near)}."
+    return Finding(
+        f"Worst of {e.runs.seeds_in_words()}: {text}",
+        not near,
+        because(why, *reasons.of_violations(both, LAST, "last")),
+    )
+
+
+def opg_novelty_is_higher(e: Evidence) -> Finding:
+    """Mean novelty of the OPGs against DEPSUE's."""
+    e = e.shared(*OPG, *DEPSUE)
+    found = {m: average(e.novelties(m)) for m in (*OPG, *DEPSUE)}
+    holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
+    text = by_method({m: f"{x:.3f}" for m, x in found.items()})
+    why = (cql_shuns_novel(e), reasons.margin_frees_the_last(e, LAST))
+    return Finding(text, holds, because(*why))
+
+
+def opg_novelty_varies(e: Evidence) -> Finding:
+    """Deviation of novelty over the seeds."""
+    e = e.shared(*OPG, *DEPSUE)
+    found = {}
+    for method in (*OPG, *DEPSUE):
+        spread = [deviation(e.numbers(method, v, novelty())) for v in e.levels]
+        if None in spread:
+            raise NotMeasured("A deviation needs two seeds at every level.")
+        found[method] = float(np.mean([s for s in spread if s is not None]))
+    holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
+    text = by_method({m: f"{x:.4f}" for m, x in found.items()})
+    return Finding(
+        text,
+        holds,
+        because(naive_near_uniform(e, of_novelty=True), cql_shuns_novel(e)),
+    )
+
+
+def opg_seldom_novel(e: Evidence) -> Finding:
+    """Runs of the OPGs with a novelty of at least .1."""
+    share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in OPG}
+    text = by_method({m: f"{s:.2f}" for m, s in share.items()})
+    why = naive_near_uniform(e, of_novelty=True)
+    return Finding(text, max(share.values()) <= 0.5, because(why))
+
+
+def depsue_more_often_novel(e: Evidence) -> Finding:
+    """Runs of DEPSUE and of the OPGs with a novelty of at least .1."""
+    e = e.shared(*OPG, *DEPSUE)
+    share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in (*OPG, *DEPSUE)}
+    text = by_method({m: f"{s:.2f}" for m, s in share.items()})
+    holds = all(share[LAST] > share[m] for m in OPG)
+    return Finding(text, holds, because(naive_near_uniform(e, of_novelty=True)))
+
+
+def stages_improve(e: Evidence) -> Finding:
+    """Value and novelty of the fifth deployment less those of the first."""
+    values = e.means(LAST, lambda r: float(relative_values(r)[-1] - relative_values(r)[0]))
+    novel = e.means(LAST, lambda r: float(novelties(r)[-1] - novelties(r)[0]))
+    moves = {v: (values[v], novel[v]) for v in e.levels}
+    holds = all(a > 0 and b > 0 for a, b in moves.values())
+    text = f"From k = 1 to 5: value {_signed(values)}; novelty {_signed(novel)}."
+    return Finding(text, holds, because(reasons.spent_on_novelty(e, moves)))
+
+
+def bolder_when_poor_and_stochastic(e: Evidence) -> Finding:
+    """Novelty of K = 5 by level."""
+    e.need_levels(e.poor_and_stochastic, e.good)
+    found = e.novelties(LAST, (*e.poor_and_stochastic, *e.good))
+    holds = _apart(found, e)
+    freed = reasons.margin_frees_the_last(e, LAST)
+    return Finding(by_method({LAST: listed(found)}), holds, because(freed))
+
+
+def bound_rises_when_stochastic(e: Evidence) -> Finding:
+    """The bound of the first deployment over V_on(pi0), by level."""
+    e.need_published()
+    others = tuple(v for v in e.levels if v not in e.stochastic)
+    e.need_levels(e.stochastic, others)
+    found = e.means(LAST, lambda r: float(r["deployments"][0]["bound"] / r["on_policy"]))
+    holds = min(found[v] for v in e.stochastic) > max(found[v] for v in others)
+    return Finding(by_method({LAST: listed(found)}), holds)
+
+
+def margin_larger_when_poor(e: Evidence) -> Finding:
+    """The margin before the last deployment over V_on(pi0), by level."""
+    e.need_levels(e.poor, e.good)
+    levels = (*e.poor, *e.good)
+    found = e.means(LAST, lambda r: float(r["deployments"][-1]["margin"] / r["on_policy"]), levels)
+    holds = min(found[v] for v in e.poor) > max(found[v] for v in e.good)
+    return Finding(by_method({LAST: listed(found)}), holds)
+
+
+def cautious_when_near_optimal(e: Evidence) -> Finding:
+    """Novelty of K = 5 at the two largest levels."""
+    best = e.best
+    found = e.novelties(LAST, best)
+    why = (reasons.margin_frees_the_last(e, LAST, best), reasons.bound_not_reached(e, LAST, best))
+    return Finding(by_method({LAST: listed(found)}), max(found.values()) <= 0.05, because(*why))
+
+
+def _signed(figures: Mapping[float, float]) -> str:
+    return ", ".join(f"{v:g}: {x:+.3f}" for v, x in figures.items())
+
+
+def _apart(found: Mapping[float, float], e: Evidence) -> bool:
+    return min(found[v] for v in e.poor_and_stochastic) > max(found[v] for v in e.good)
+
+
+CHECKS = (
+    Check(
+        "DEPSUE satisfies the constraint in almost every condition, but for a few runs with K = 5.",
+        "appendix, table of violations",
+        "Violated in at most delta = {delta} of all runs of K = 1, 2, 5; last policy, test users.",
+        almost_always_safe,
+    ),
+    Check(
+        "Even in its worst case DEPSUE (K=5) keeps far more value than the baselines.",
+        "appendix, table of values",
+        f"Its lowest relative value over all levels and seeds is at least {FAR:g} above that of "
+        "each OPG (the paper's smallest gap is .117).",
+        worst_is_better,
+    ),
+    Check(
+        "The mean novelty of the OPGs is higher than that of DEPSUE.",
+        "appendix, table of novelty",
+        "The mean over all {name} of each OPG is above that of each K, last policy.",
+        opg_novelty_is_higher,
+    ),
+    Check(
+        "The deviation of novelty is high for the OPGs and small for DEPSUE.",
+        "appendix, table of novelty",
+        "The deviation over the seeds, mean over all {name}, of each OPG is above that of each K.",
+        opg_novelty_varies,
+    ),
+    Check(
+        "The OPGs reach a novelty of .1 in a limited number of cases only.",
+        "appendix, table of adequate novelty",
+        "In at most half of the runs of each OPG.",
+        opg_seldom_novel,
+    ),
+    Check(
+        "DEPSUE reaches a novelty of .1 in more cases than the baselines.",
+        "appendix, table of adequate novelty",
+        "In a larger share of the runs of K = 5, last policy, than of those of each OPG.",
+        depsue_more_often_novel,
+    ),
+    Check(
+        "Over the five stages both value and novelty improve.",
+        "appendix, figure of the five stages",
+        "The means of value and of novelty at k = 5 are above those at k = 1 at every {name}.",
+        stages_improve,
+    ),
+    Check(
+        "DEPSUE is bolder when the logging policy is poor and stochastic (beta = -16, -8, 0).",
+        "appendix, figure of the five stages",
+        "Mean novelty of K = 5, last policy, at each of {poor_and_stochastic} is above that at "
+        "each of {good}.",
+        bolder_when_poor_and_stochastic,
+    ),
+    Check(
+        "The bound improves more easily where the logging policy is stochastic.",
+        "appendix, figure of the five stages",
+        "The mean bound of the first of five deployments, over V_on(pi0), is larger at each of "
+        "{stochastic} (the paper's levels with |beta| <= 8) than at any other.",
+        bound_rises_when_stochastic,
+    ),
+    Check(
+        "The safety margin is larger under poor logging policies.",
+        "appendix, figure of the five stages",
+        "The mean margin before the fifth deployment, over V_on(pi0), is larger at each of {poor} "
+        "than at each of {good}.",
+        margin_larger_when_poor,
+    ),
+    Check(
+        "DEPSUE is cautious when the logging policy is near-optimal.",
+        "appendix, figure of the five stages",
+        "Mean novelty of K = 5, last policy, is at most .05 at each of {best}.",
+        cautious_when_near_optimal,
+    ),
+)

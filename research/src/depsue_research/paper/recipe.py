@@ -1,0 +1,322 @@
+"""Recipes: all settings of an experiment, as a TOML file that a person can read and change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from depsue.bounds import bound_named
+from depsue.errors import (
+    ConfigError,
+    FileError,
+    is_real,
+    is_whole,
+    require,
+    require_positive,
+    short,
+)
+from depsue.exploration.settings import ExploreSettings, in_words
+from depsue.learners.gradient import OpgSettings, ValueWithEntropy
+from depsue.learners.safe_opg import SafeOpgSettings
+from depsue.promises import Floor
+from depsue.rewards import RewardSettings
+from depsue_research import wiki10
+from depsue_research.movielens import PRESETS
+
+METHODS = (
+    "opg_mean",
+    "opg_min",
+    "opg_cql",
+    "naive_safe",
+    "depsue_1",
+    "depsue_2",
+    "depsue_5",
+    "explore_1",
+    "explore_2",
+    "explore_5",
+    "explore_2_cumulative",
+    "explore_5_cumulative",
+)
+"""OPG with the mean and the min of the naive ensemble, with CQL; Naive Safe Exploration; DEPSUE
+with K = 1 (Safe OPG), 2 and 5; certified exploration with the same K, every deployment above the
+floor, and for K >= 2 also with the cumulative promise of Eq. 9."""
+SET_ELSEWHERE: dict[type, set[str]] = {
+    ExploreSettings: {"promises", "safety", "deployments", "rewards"}
+}
+"""Settings that the recipe's other keys, or the method, decide."""
+LEVEL = {"movielens": "beta", "wiki10": "epsilon"}
+"""What the levels of an experiment are."""
+S = TypeVar("S", OpgSettings, SafeOpgSettings, RewardSettings, ExploreSettings)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An experiment's settings."""
+
+    name: str
+    experiment: str
+    levels: tuple[float, ...]
+    """beta (MovieLens) or epsilon (Wiki10) of the logging policies."""
+    opg: OpgSettings
+    safe_opg: SafeOpgSettings
+    rewards: RewardSettings
+    cql: RewardSettings
+    exploration: ExploreSettings = field(default_factory=ExploreSettings)
+    """Certified exploration; its floor and its `rewards`, but for `members`, are the recipe's."""
+    methods: tuple[str, ...] = METHODS
+    preset: str = "paper"
+    """Which MovieLens simulator."""
+    supported: int = 800
+    novel: int = 200
+    rows: int = 500_000
+    """|D|; every deployment has |D| / K rows."""
+    validation_rows: int = 0
+    """Rows of pi0 that OPE validates the OPG policies on (MovieLens only; the paper has 50,000)."""
+    floor: float = 0.95
+    """C over V_on(pi0)."""
+    explore: float = 0.05
+    """Share of novel actions in Naive Safe Exploration."""
+    clip: float | None = None
+    """Limit of V_on(pi_k) over V_on(pi0) in the margin."""
+    official_data: bool = True
+    """Hold the data against its published counts and checksums; false for data of one's own."""
+
+    def __post_init__(self) -> None:
+        _one_of("experiment", self.experiment, tuple(LEVEL))
+        _one_of("preset", self.preset, ("paper", "fitted"))
+        for name in self.methods:
+            _one_of("methods", name, METHODS)
+        for name, least in (("supported", 1), ("novel", 1), ("rows", 1), ("validation_rows", 0)):
+            require(
+                is_whole(getattr(self, name)) and getattr(self, name) >= least,
+                f"{name} must be a whole number, at least {least}",
+                found=short(getattr(self, name)),
+            )
+        require(
+            len(self.levels) > 0 and len(self.methods) > 0,
+            "a recipe needs levels and methods",
+            found=f"{len(self.levels)} levels and {len(self.methods)} methods",
+        )
+        for name in ("levels", "methods"):
+            values = getattr(self, name)
+            require(
+                len(set(values)) == len(values),
+                f"{name} must be different from each other",
+                found=short(values),
+            )
+        low, high = (-1000.0, 1000.0) if self.experiment == "movielens" else (0.0, 1.0)
+        for level in self.levels:  # NaN is in no range
+            require(
+                low <= level <= high,
+                f"{self.level_name} must lie in [{low:g}, {high:g}]",
+                found=short(level),
+            )
+        require(
+            type(self.official_data) is bool,
+            "official_data must be true or false",
+            found=short(self.official_data),
+        )
+        require(
+            self.experiment == "movielens" or self.validation_rows == 0,
+            "validation is of MovieLens only: its rows are asked about every action",
+            found=f"{self.validation_rows:,} validation rows",
+            cure="validation_rows = 0",
+        )
+        Floor(self.floor)
+        if self.clip is not None:
+            require_positive(self.clip, "clip", "the paper's for Wiki10 is 1.05")
+        require(0 < self.explore < 1, "explore must lie in (0, 1)", found=short(self.explore))
+
+    @property
+    def level_name(self) -> str:
+        """beta or epsilon."""
+        return LEVEL[self.experiment]
+
+    def settings_of(self, method: str) -> dict[str, Any]:
+        """All settings that the result of `method` depends on, as JSON values."""
+        names = ["experiment", "supported", "novel", "rows", "floor"]
+        if self.experiment == "movielens":
+            names.append("preset")
+        if not self.official_data:
+            names.append("official_data")
+        if method == "naive_safe":
+            names.append("explore")
+        elif method.startswith("opg"):
+            names += ["validation_rows", "opg", "cql" if method == "opg_cql" else "rewards"]
+        elif method.startswith("explore"):
+            names += ["exploration", "rewards"]
+        else:
+            names += ["safe_opg", "rewards", "clip"]
+        if self.experiment == "wiki10":
+            world = wiki10.constants()
+        else:
+            world = asdict(PRESETS[self.preset])
+        return {"world": world} | {name: _plain(getattr(self, name)) for name in sorted(names)}
+
+    def hash_of(self, method: str) -> str:
+        """Of the settings that `method` depends on: cells with another one are run again."""
+        text = json.dumps(self.settings_of(method), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def with_options(
+        self,
+        *,
+        steps: int | None = None,
+        rows: int | None = None,
+        bound_every: int | None = None,
+        levels: tuple[float, ...] | None = None,
+        methods: tuple[str, ...] | None = None,
+    ) -> Recipe:
+        """The recipe with what was asked for on the command line."""
+        opg, safe = self.opg, self.safe_opg
+        if steps is not None:
+            opg, safe = replace(opg, steps=steps), replace(safe, steps=steps)
+        if bound_every is not None:
+            safe = replace(safe, bound_every=bound_every)
+        for level in levels or ():
+            require(
+                level in self.levels,
+                f"{self.level_name} must be one of the recipe's",
+                found=f"{level:g}",
+                cure=f"choose from {', '.join(f'{v:g}' for v in self.levels)}, or change levels in "
+                "a recipe of your own",
+            )
+        return replace(
+            self,
+            opg=opg,
+            safe_opg=safe,
+            rows=rows or self.rows,
+            levels=levels or self.levels,
+            methods=methods or self.methods,
+        )
+
+
+def deployments_of(method: str) -> int:
+    """K; 1 for the methods that deploy once."""
+    parts = method.split("_")
+    return int(parts[1]) if parts[0] in ("depsue", "explore") else 1
+
+
+def recipe_folder() -> Path:
+    """Where the recipes are: beside the package, in the repository."""
+    return Path(__file__).parents[3] / "recipes"
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """The recipe in a TOML file; unknown keys and wrong values are refused."""
+    path = Path(path)
+    try:
+        text = tomllib.loads(path.read_text("utf-8"))
+    except OSError as problem:
+        shipped = ", ".join(sorted(p.stem for p in recipe_folder().glob("*.toml")))
+        raise FileError(
+            "a recipe must be a readable file",
+            found=f"{path}: {problem.strerror}",
+            cure=f"give a path; depsue comes with {shipped}",
+        ) from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise FileError("a recipe must be valid TOML", found=f"{path}: {problem}") from problem
+    return recipe_from(text, path.stem)
+
+
+def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
+    """A recipe from parsed TOML."""
+    values = dict(text)
+    parts: dict[str, Any] = {
+        "opg": _part(values, "opg", OpgSettings),
+        "safe_opg": _part(values, "safe_opg", SafeOpgSettings),
+        "rewards": _part(values, "rewards", RewardSettings),
+        "cql": _part(values, "cql", RewardSettings),
+        "exploration": _part(values, "exploration", ExploreSettings),
+    }
+    known = {field.name for field in fields(Recipe)} - {"name", *parts}
+    _refuse_unknown(values, known, name)
+    for needed in ("experiment", "levels"):
+        require(needed in values, f"a recipe needs {needed}", found=f"none in {name}")
+    try:
+        for listed in ("levels", "methods"):
+            require(
+                isinstance(values.get(listed, []), list),
+                f"{listed} must be a list",
+                found=short(values.get(listed)),
+            )
+        values["levels"] = tuple(_number(v) for v in values["levels"])
+        values["methods"] = tuple(values.get("methods", METHODS))
+        return Recipe(name=name, **parts, **values)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(
+            "a recipe's values must have the right types", found=str(problem)
+        ) from problem
+
+
+def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
+    part = values.pop(name, {})
+    require(isinstance(part, dict), f"{name} must be a table, [{name}]", found=short(part))
+    part = dict(part)
+    known = {field.name for field in fields(kind)} - SET_ELSEWHERE.get(kind, {"objective"})
+    if kind in (OpgSettings, SafeOpgSettings):
+        known.add("alpha")
+    _refuse_unknown(part, known, f"[{name}]")
+    try:
+        for listed in ("hidden", "fractions"):
+            if listed in part:
+                part[listed] = tuple(part[listed])
+        if "bound" in part:
+            part["bound"] = bound_named(part["bound"])
+        if "alpha" in part:
+            part["objective"] = ValueWithEntropy(part.pop("alpha"))
+        return kind(**part)
+    except (TypeError, ValueError) as problem:
+        raise ConfigError(
+            f"the values of [{name}] must have the right types", found=str(problem)
+        ) from problem
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(set(values) - known)
+    require(
+        not unknown,
+        "a recipe's keys must be known",
+        found=f"{', '.join(unknown)} in {where}",
+        cure=f"known are {', '.join(sorted(known))}",
+    )
+
+
+def _number(value: object) -> float:
+    require(is_real(value), "levels must be numbers", found=short(value))
+    return float(value)  # type: ignore[arg-type]
+
+
+def _one_of(what: str, value: object, known: tuple[str, ...]) -> None:
+    require(
+        value in known,
+        f"{what} must be one of {', '.join(known)}",
+        found=short(value),
+        cure="correct the recipe",
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Settings as JSON values; a bound by its name and constants; options that are off, not."""
+    if isinstance(value, ExploreSettings):
+        names = {f.name for f in fields(value)} - SET_ELSEWHERE[ExploreSettings]
+        found = {name: getattr(value, name) for name in sorted(names)}
+        return found | {
+            "members": value.rewards.members,
+            "objective": in_words(value.objective),  # a formula that changes is another setting
+        }
+    if isinstance(value, OpgSettings | RewardSettings):
+        out = {f.name: getattr(value, f.name) for f in fields(value)}
+        if "bound" in out:
+            out["bound"] = repr(out["bound"])
+        if "objective" in out:
+            out["objective"] = asdict(out["objective"])
+        return {
+            name: list(v) if isinstance(v, tuple) else v for name, v in out.items() if v is not None
+        }
+    return value

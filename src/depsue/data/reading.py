@@ -1,0 +1,399 @@
+"""A source seen through its mapping: the same columns whatever the team calls theirs.
+
+Logs where they lie: one file, a folder or a glob, of one kind, opened as a lazy table.
+
+Parquet, CSV, TSV and Arrow (Feather) are scanned by polars, so that a pass over them streams and
+reads only the columns that it asks for. VW's dsjson is parsed line by line (`dsjson.py`).
+"""
+
+from __future__ import annotations
+
+import glob as globs
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from depsue.data.catalogue import ActionCatalogue
+from depsue.data.checks import naming
+from depsue.data.logs import LoggedData
+from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.tables import KINDS, is_numeric, is_text, names_in, require_columns, scan, tried
+from depsue.errors import DataError, FileError, require, short
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from depsue.data.dsjson import BadLine
+
+DSJSON = (".dsjson", ".json", ".jsonl", ".ndjson")
+ALL_KINDS = (*KINDS, *DSJSON)
+FAMILY = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"} | dict.fromkeys(
+    DSJSON, ".dsjson"
+)
+"""Endings that mean the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Rows that can be read again and again, a part at a time.
+
+    Args:
+        name: what errors call it.
+        kind: ".parquet", ".csv", ".tsv", ".arrow", ".dsjson" or "frame".
+        frame: the lazy table.
+        names: the names of its columns.
+        files: how many files it is made of.
+        bad_lines: lines of dsjson that could not be read.
+    """
+
+    name: str
+    kind: str
+    frame: pl.LazyFrame
+    names: tuple[str, ...]
+    files: int = 1
+    bad_lines: tuple[BadLine, ...] = ()
+
+    def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
+        """What a query over this source computes, by streaming; else a FileError."""
+        found: pl.DataFrame = tried(lambda: frame.collect(engine="streaming"), self.name)
+        return found
+
+    @classmethod
+    def of(cls, frame: Any, name: str = "frame") -> Source:
+        """A polars frame, lazy or not, a pandas or Arrow frame, or a dict of columns."""
+        import polars as pl
+
+        if not isinstance(frame, pl.LazyFrame):
+            try:
+                frame = pl.DataFrame(frame).lazy()
+            except Exception as problem:  # whatever a foreign frame raises
+                raise DataError(
+                    "a frame must be something that polars can read",
+                    column=name,
+                    found=short(str(problem)),
+                    cure="pass a polars, pandas or Arrow frame, or a dict of columns",
+                ) from problem
+        return cls(name, "frame", frame, tuple(names_in(frame, name)))
+
+    @classmethod
+    def of_obp(cls, feedback: Mapping[str, Any]) -> Source:
+        """The `bandit_feedback` dict of Open Bandit Pipeline: contexts become x0, x1, ..."""
+        from depsue.data.checks import finite_matrix
+        from depsue.data.open_bandit import NEEDED
+
+        for key in NEEDED[1:]:
+            if not isinstance(feedback, Mapping) or feedback.get(key) is None:
+                raise DataError(
+                    f"bandit feedback needs {', '.join(NEEDED[1:])}",
+                    column=key,
+                    found="none",
+                    cure="pass the dict that obp's obtain_batch_bandit_feedback returns",
+                )
+        matrix = finite_matrix(feedback["context"], "context")
+        columns = {name: feedback[name] for name in ("action", "reward", "pscore")}
+        if feedback.get("position") is not None:
+            columns["position"] = feedback["position"]
+        columns |= {f"x{k}": matrix[:, k] for k in range(matrix.shape[1])}
+        return cls.of(columns, "bandit_feedback")
+
+
+def open_source(path: str | Path) -> Source:
+    """Open a file, all files of a folder, or those that a pattern with * ? [ ] matches."""
+    files = _files(path)
+    kinds = {FAMILY.get(file.suffix.lower(), file.suffix.lower()) for file in files}
+    require(
+        len(kinds) == 1,
+        "the files must be of one kind",
+        found=f"{', '.join(sorted(kinds))} in {path}",
+        cure="name them by a pattern, for example 'logs/*.parquet'",
+        error=FileError,
+    )
+    kind = kinds.pop()
+    for file in files:
+        require(
+            file.stat().st_size > 0,
+            "the file must not be empty",
+            found=file,
+            cure="give files with rows, or leave this one out",
+            error=FileError,
+        )
+        if kind == ".arrow":
+            _require_arrow(file)
+    if kind == ".dsjson":
+        from depsue.data.dsjson import read_dsjson
+
+        frame, bad = read_dsjson(files)
+        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), len(files), bad)
+    frames = scan(files, kind)
+    names = names_in(frames, path)
+    return Source(str(path), kind, frames, tuple(names), len(files))
+
+
+def _require_arrow(file: Path) -> None:
+    """Refuse Arrow files on which polars panics: another format, or a name that is there twice."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    rule, cure = "the file must be an Arrow IPC file with distinct column names", "write it anew"
+    try:
+        with pa.memory_map(str(file)) as content:
+            names = ipc.open_file(content).schema.names
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise FileError(rule, found=f"{file}: {short(str(problem))}", cure=cure) from problem
+    twice = sorted({name for name in names if names.count(name) > 1})
+    require(not twice, rule, found=f"{twice} twice in {file}", cure=cure, error=FileError)
+
+
+def _files(path: str | Path) -> list[Path]:
+    """The files, in the order of their names; hidden ones and markers (_SUCCESS) are left out."""
+    place = Path(path)
+    cure = f"give a file, a folder or a pattern of {', '.join(ALL_KINDS)}"
+    try:
+        if place.is_dir():
+            found = [
+                file
+                for file in sorted(place.rglob("*"))
+                if file.is_file()
+                and not any(part[0] in "._" for part in file.relative_to(place).parts)
+                and file.suffix.lower() in ALL_KINDS
+            ]
+        elif place.exists() or not globs.has_magic(str(path)):
+            found = [place] if place.exists() else []
+        else:
+            found = [Path(one) for one in sorted(globs.glob(str(path), recursive=True))]
+            found = [file for file in found if file.is_file()]
+    except (OSError, ValueError) as problem:
+        raise FileError("the path must be readable", found=f"{problem}", cure=cure) from problem
+    rule = "there must be a file to read"
+    require(bool(found), rule, found=f"none at {path}", cure=cure, error=FileError)
+    for file in found:
+        rule = f"the file must be one of {', '.join(ALL_KINDS)}"
+        ok = file.suffix.lower() in ALL_KINDS and file.is_file()
+        require(ok, rule, found=file.name, cure="convert it to Parquet", error=FileError)
+    return found
+
+
+MOST_ROWS, MOST_NUMBERS = 50_000_000, 500_000_000
+MOST_GROUPS = 2_000_000
+"""Pairs of an action and a group that propensities are estimated for, at most."""
+NUMBERS, IDS = ("reward", "propensity"), ("action", "unit")
+
+
+def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
+    """A lazy table: action, reward, propensity; unit, time, round and position where named.
+
+    Contexts are "x:" and their name, other rewards and segments "k:" and theirs. Rewards are
+    shifted and capped, rows of other positions left out, propensities estimated, or divided by the
+    share of decisions that were kept, if so declared.
+    """
+    import polars as pl
+
+    require_columns(mapping.columns, list(source.names), source.name, "the mapping")
+    head = source.collect(source.frame.head(0))
+    columns = {
+        role: exact(name)
+        for role in ("action", "reward", "propensity", "unit", "round", "position")
+        if (name := getattr(mapping, role)) is not None
+    }
+    _require_types(head, mapping)
+    reward = columns["reward"].cast(pl.Float64) + mapping.shift
+    columns["reward"] = reward if mapping.cap is None else reward.clip(upper_bound=mapping.cap)
+    for role in ("propensity", "round"):
+        if role in columns:
+            columns[role] = columns[role].cast(pl.Float64)
+    if mapping.kept < 1:
+        columns["propensity"] = columns["propensity"] / mapping.kept
+    for role in IDS:
+        if role in columns and is_text(head[getattr(mapping, role)]):
+            columns[role] = columns[role].cast(pl.String)
+    if mapping.time is not None:
+        columns["time"] = _time(source, mapping.time)
+    for name in mapping.numeric:
+        columns[f"x:{name}"] = exact(name).cast(pl.Float64)
+    for name in mapping.categorical:
+        columns[f"x:{name}"] = exact(name).cast(pl.String)
+    for name in (*mapping.other_rewards, *mapping.segments):
+        columns[f"k:{name}"] = exact(name)
+    groups = mapping.estimated.groups if mapping.estimated else ()
+    columns |= {f"g:{name}": exact(name) for name in groups}
+    frame = source.frame.select(one.alias(name) for name, one in columns.items())
+    if mapping.keep_position is not None:
+        frame = _one_position(source, frame, mapping)
+    if mapping.estimated is not None:
+        frame = _with_estimates(source, frame, mapping.estimated)
+    return frame
+
+
+def read_mapped(
+    source: Source, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+) -> LoggedData:
+    """The logs in memory, checked row by row; with `round`, all rows are of that round."""
+    import polars as pl
+
+    require_one_position(source, mapping)
+    frame = mapped(source, mapping)
+    width = len(mapping.columns) + sum(len(values) for values in mapping.categorical.values())
+    rows = int(source.collect(frame.select(pl.len())).item())
+    require(
+        0 < rows <= MOST_ROWS and rows * width <= MOST_NUMBERS,
+        f"logs may have 1 to {MOST_ROWS:,} rows and {MOST_NUMBERS:,} numbers in memory",
+        found=f"{rows:,} rows of {width} columns in {source.name}",
+        cure="take a sample of the units, fewer context columns, or check the position",
+    )
+    table = source.collect(frame)
+    if round is not None:
+        table = table.with_columns(round=pl.lit(float(round)))
+    return logs_of(table, mapping, catalogue)
+
+
+def read_from(
+    path: str | Path, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+) -> LoggedData:
+    """The logs of a file, a folder or a pattern, through a mapping."""
+    return read_mapped(open_source(path), mapping, catalogue, round)
+
+
+def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue) -> LoggedData:
+    """Rows of a mapped table as logs."""
+    require(
+        "propensity" in table.columns,
+        "logs need propensities",
+        found="none in the mapping",
+        cure="name their column, or have them estimated: depsue check --estimate-propensities "
+        "--write-mapping m.toml, then --mapping m.toml",
+    )
+    names = {role: getattr(mapping, role) or role for role in (*NUMBERS, *IDS, "time", "round")}
+    optional = {
+        argument: table[role]
+        for argument, role in (("units", "unit"), ("times", "time"), ("rounds", "round"))
+        if role in table.columns
+    }
+    kept = {name[2:]: table[name] for name in table.columns if name.startswith("k:")}
+    with naming(names):
+        return LoggedData.from_arrays(
+            contexts=contexts_of(table, mapping),
+            actions=table["action"],
+            rewards=table["reward"],
+            propensities=table["propensity"],
+            catalogue=catalogue,
+            r_max=mapping.r_max,
+            columns=kept,
+            **optional,
+        )
+
+
+def contexts_of(table: pl.DataFrame, mapping: LogMapping) -> Any:
+    """(n, d) the numeric contexts, then one column for each declared value; (n, 1) zeros if none"""
+    from depsue.data.frames import feature_matrix
+
+    numbers = {name: table[f"x:{name}"] for name in mapping.numeric}
+    blocks = [feature_matrix(numbers)] if numbers else []
+    for name, values in mapping.categorical.items():
+        column = table[f"x:{name}"].fill_null("")
+        found = [(column == value).to_numpy() for value in values]
+        blocks += [np.stack(found, axis=1).astype(np.float32)] if found else []
+    empty = np.zeros((len(table), 1), dtype=np.float32)
+    return np.concatenate(blocks, axis=1) if blocks else empty
+
+
+def require_one_position(source: Source, mapping: LogMapping) -> None:
+    """Refuse slates: rows of several positions without a word on which is meant."""
+    if mapping.position is None or mapping.keep_position is not None:
+        return
+    require_columns([mapping.position], list(source.names), source.name, "the mapping")
+    frame = source.frame.select(exact(mapping.position).unique().alias("position"))
+    found = source.collect(frame).to_series().drop_nulls().sort().to_list()
+    if len(found) > 1:
+        raise DataError(
+            "slates are not supported yet: rows must be of one position",
+            column=mapping.position,
+            found=f"positions {', '.join(map(str, found[:8]))}{', ...' * (len(found) > 8)}",
+            cure=f"choose one: position = {found[0]!r} in the mapping, which depsue check writes "
+            f"with --position {found[0]} --write-mapping m.toml; or, if what is shown at one "
+            "position does not change what another earns, make it a context",
+        )
+
+
+def exact(name: str) -> pl.Expr:
+    """The column of just this name; polars takes some names for patterns."""
+    import polars.selectors as cs
+
+    return cs.by_name(name).as_expr()
+
+
+def _require_types(head: pl.DataFrame, mapping: LogMapping) -> None:
+    numbers = [mapping.reward, mapping.propensity, mapping.round, *mapping.numeric]
+    for name in [*numbers, *mapping.other_rewards]:
+        if name is not None and not (is_numeric(head[name]) and not head[name].dtype.is_nested()):
+            cure = "write it as numbers; text can be a categorical context or a segment"
+            _refuse("the column must hold numbers", name, head, cure)
+    for name in (mapping.action, mapping.unit):
+        if name and not (head[name].dtype.is_numeric() or is_text(head[name])):
+            _refuse("ids must be whole numbers or text", name, head, "cast the column")
+    groups = mapping.estimated.groups if mapping.estimated else ()
+    for name in (*mapping.categorical, *mapping.segments, *groups):
+        if head[name].dtype.is_nested():
+            _refuse("the column must hold one value a row", name, head, "cast the column")
+
+
+def _refuse(rule: str, name: str, head: pl.DataFrame, cure: str) -> None:
+    raise DataError(rule, column=name, found=f"type {head[name].dtype}", cure=cure)
+
+
+def _time(source: Source, name: str) -> pl.Expr:
+    """Times as they are, or out of text such as 2019-11-24 00:00:34.76+00:00, as UTC."""
+    import polars as pl
+
+    column = exact(name).alias("time")
+    first = source.collect(source.frame.select(column.drop_nulls().head(1))).to_series()
+    if first.dtype.is_temporal() or first.dtype.is_numeric():
+        return column
+    if not is_text(first):
+        head = first.alias(name).to_frame()
+        _refuse("times must be times, numbers or text", name, head, "cast the column")
+    plain = column.cast(pl.String).str.replace("T", " ", literal=True)
+    plain = plain.str.replace("Z$", "+00:00")
+    sample = source.collect(source.frame.select(plain.drop_nulls().head(1))).to_series()
+    text = str(sample[0]) if len(sample) else ""
+    form = "%Y-%m-%d" if " " not in text else "%Y-%m-%d %H:%M:%S%.f"
+    zoned = " " in text and any(sign in text[11:] for sign in "+-")
+    read = plain.str.to_datetime(form + "%z" * zoned, time_unit="us", strict=False)
+    return read.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if zoned else read
+
+
+def _one_position(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> pl.LazyFrame:
+    import polars as pl
+
+    rule = "a position needs a column of positions"
+    found, cure = f"position = {mapping.keep_position!r}", 'position = "..." in [columns]'
+    require(mapping.position is not None, rule, found=found, cure=cure)
+    kept = frame.filter(pl.col("position").cast(pl.String) == str(mapping.keep_position))
+    if source.collect(kept.head(1)).is_empty():
+        raise DataError(
+            "the position must occur in the logs",
+            column=str(mapping.position),
+            found=f"no row with {mapping.keep_position!r}",
+            cure="choose one that does",
+        )
+    return kept
+
+
+def _with_estimates(source: Source, frame: pl.LazyFrame, how: Estimated) -> pl.LazyFrame:
+    """The table with a column of estimated propensities."""
+    import polars as pl
+
+    groups = [f"g:{name}" for name in how.groups]
+    keys = ["action", *groups]
+    counts = source.collect(frame.group_by(keys).agg(count=pl.len()))
+    found, cure = f"{len(counts):,}", "name columns with fewer values as groups"
+    rule = f"there may be {MOST_GROUPS:,} pairs of an action and a group"
+    require(len(counts) <= MOST_GROUPS, rule, found=found, cure=cure)
+    size, s = counts["action"].n_unique(), how.smoothing
+    total = pl.col("count").sum().over(groups) if groups else pl.col("count").sum()
+    share = (pl.col("count") + s) / (total + s * size)
+    table = counts.select(*keys, propensity=share)
+    joined = frame.join(table.lazy(), on=keys, how="left", nulls_equal=True, maintain_order="left")
+    return joined.drop(groups)

@@ -1,0 +1,17 @@
+"""Diagnostics: are the logged propensities true, and does pi0 still earn what it did?"""
+
+from depsue.diagnostics.drift import DriftReport, check_drift, require_no_drift
+from depsue.diagnostics.propensities import (
+    PropensityReport,
+    check_propensities,
+    require_propensities,
+)
+
+__all__ = [
+    "DriftReport",
+    "PropensityReport",
+    "check_drift",
+    "check_propensities",
+    "require_no_drift",
+    "require_propensities",
+]
