@@ -27,8 +27,8 @@ import numpy as np
 import polars as pl
 
 from depsue.certificates import (
-    Levels,
     LogStream,
+    MixtureLadder,
     Reads,
     Rules,
     certify,
@@ -107,7 +107,7 @@ def certified(given: argparse.Namespace) -> dict[str, object]:
         numeric=("group", "age") if given.distinct else ("group",),
     )
     nus = np.linspace(0.0, 0.14, 15)
-    levels = Levels(
+    levels = MixtureLadder(
         (OwnPolicy(policy, ACTIONS), Uniform(CATALOGUE.novel)), np.stack([1 - nus, nus], axis=1)
     )
     rules = Rules(clip=5.0, bound=given.bound)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates import Levels, Reads, Rules, certify, three_folds
+from depsue.certificates import MixtureLadder, Reads, Rules, certify, three_folds
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.policies import ByItem, Uniform
@@ -115,7 +115,7 @@ def study(
     """
     truth, floor = world.value(target), FLOOR * world.value(world.logging_policy)
     promise = Promise(Floor(None, floor), "clicks")
-    levels = Levels((target,), np.ones((1, 1)))
+    levels = MixtureLadder((target,), np.ones((1, 1)))
     cells = []
     for n in rows:
         found: dict[str, list[float]] = {bound: [] for bound in BOUNDS}

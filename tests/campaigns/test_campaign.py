@@ -31,7 +31,7 @@ from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import Ledger
-from depsue.policies import BasePolicy, Outside, OwnPolicy, load, save
+from depsue.policies import BasePolicy, ExternalModel, OwnPolicy, load, save
 from depsue.policies.base import whole
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
@@ -437,7 +437,7 @@ def test_pi0_may_be_a_callable_that_is_named(world: World, files: Path, tmp_path
         "spring",
         files / "may.parquet",
         files / "items.parquet",
-        pi0=OwnPolicy(Outside("ranker-7", ranker), len(world.catalogue)),
+        pi0=OwnPolicy(ExternalModel("ranker-7", ranker), len(world.catalogue)),
         settings=SETTINGS,
         by="ana",
         home=home,

@@ -11,14 +11,14 @@ import pytest
 from depsue.certificates import (
     Certificate,
     Control,
-    Levels,
+    MixtureLadder,
     Reads,
     Rules,
     certify,
     three_folds,
     verify,
 )
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.estimators import MIPS
@@ -87,8 +87,8 @@ def test_its_mean_is_zero_at_every_context_whatever_the_model_says(q: Any) -> No
 
 def test_the_terms_keep_their_mean_and_vary_less() -> None:
     logs = drawn(40_000, 4)
-    plain = Trial(logs, Rules(clip=CLIP), 0.05)
-    less = Trial(logs, Rules(clip=CLIP, control=CONTROL), 0.05)
+    plain = PromiseTest(logs, Rules(clip=CLIP), 0.05)
+    less = PromiseTest(logs, Rules(clip=CLIP, control=CONTROL), 0.05)
     without = plain.terms(0, plain.evidence([BETTER]).mixed(np.ones(1)))[0]
     evidence = less.evidence([BETTER]).mixed(np.ones(1))
     terms, upper = less.terms(0, evidence)
@@ -104,7 +104,7 @@ def test_the_terms_keep_their_mean_and_vary_less() -> None:
 
 def test_a_model_that_says_nothing_gets_no_coefficient() -> None:
     constant = Control(PI0, model(np.zeros((U, A))), 1.0, {"reward": 1.0})
-    flat = Trial(drawn(5000, 6), Rules(clip=CLIP, control=constant), 0.05)
+    flat = PromiseTest(drawn(5000, 6), Rules(clip=CLIP, control=constant), 0.05)
     assert flat.best_coefficient(0, flat.evidence([BETTER]).mixed(np.ones(1))) == 0.0
 
 
@@ -113,7 +113,7 @@ FOLDS = three_folds(LOGS, "control")
 
 
 def certified(old: OwnPolicy = BETTER, **rules: Any) -> tuple[Certificate, Mixture]:
-    levels = Levels((old, NEW), np.array([[0.99, 0.01], [0.9, 0.1]]))
+    levels = MixtureLadder((old, NEW), np.array([[0.99, 0.01], [0.9, 0.1]]))
     made = certify(levels, FOLDS, Rules(clip=CLIP, **rules), Reads())
     return Certificate.from_json(made.to_json()), Mixture((old, NEW), made.shares)
 

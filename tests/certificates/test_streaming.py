@@ -16,8 +16,8 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
-    Levels,
     LogStream,
+    MixtureLadder,
     Reads,
     Rules,
     certify,
@@ -63,7 +63,7 @@ LOGGING = own(PI0[0].tolist(), PI0[1].tolist())
 BETTER = own([0.1, 0.2, 0.2, 0.5, 0.0], [0.05, 0.1, 0.25, 0.6, 0.0])
 NOVEL = Uniform(CATALOGUE.novel)
 SHARES = np.array([[1 - nu, nu] for nu in (0.0, 0.02, 0.05, 0.3, 0.9)])
-LEVELS = Levels((BETTER, NOVEL), SHARES)
+LEVELS = MixtureLadder((BETTER, NOVEL), SHARES)
 PROMISES = (
     Promise(Floor(0.9)),
     Promise(Floor(0.8), name="sweden", segment=("country", "SE")),
@@ -98,7 +98,7 @@ def stream(mapping: LogMapping = MAPPING, batch: int = BATCH, rows: Any = TABLE)
 
 
 def both(
-    rules: Rules, mapping: LogMapping = MAPPING, levels: Levels = LEVELS, **more: Any
+    rules: Rules, mapping: LogMapping = MAPPING, levels: MixtureLadder = LEVELS, **more: Any
 ) -> tuple[Certificate, Certificate]:
     """The certificate in memory, and the one by streaming."""
     logs = read_mapped(Source.of(TABLE), mapping, CATALOGUE)
@@ -155,21 +155,21 @@ def test_rows_of_another_policy_a_control_variate_and_a_failing_first_level() ->
     logs = read_mapped(Source.of(TABLE), MAPPING, CATALOGUE)
     control = Control(LOGGING, fit_linear(logs), most=1.0, coefficients={"reward": 0.7})
     for rules in (Rules(clip=4.0, control=control), Rules(clip=4.0, largest=2.0)):
-        for levels in (LEVELS, Levels((BETTER, NOVEL), SHARES[-1:])):
+        for levels in (LEVELS, MixtureLadder((BETTER, NOVEL), SHARES[-1:])):
             expected, found = both(rules, levels=levels, logging_policy=LOGGING)
             assert_same(asdict(expected), asdict(found))
             assert found.passed == (levels is LEVELS)
 
 
 def test_what_the_logs_alone_know_can_be_a_part() -> None:
-    expected, found = both(Rules(PROMISES), levels=Levels((None, NOVEL), SHARES[1:]))
+    expected, found = both(Rules(PROMISES), levels=MixtureLadder((None, NOVEL), SHARES[1:]))
     assert_same(asdict(expected), asdict(found))
 
 
 @pytest.mark.parametrize(("batch", "bound"), [(23, "normal"), (10**6, "normal"), (64, "betting")])
 def test_the_batch_changes_nothing(batch: int, bound: str) -> None:
     rows, rules = TABLE[:400], Rules(PROMISES[:2], clip=4.0, bound=bound)
-    levels = Levels((BETTER, NOVEL), SHARES[:1])
+    levels = MixtureLadder((BETTER, NOVEL), SHARES[:1])
     expected, found = (
         certify_stream(levels, stream(batch=size, rows=rows).folds("spring"), rules, Reads())
         for size in (100, batch)

@@ -13,7 +13,7 @@ from depsue.certificates import (
     Certificate,
     Credit,
     Folds,
-    Levels,
+    MixtureLadder,
     Reads,
     Rules,
     ceiling,
@@ -22,7 +22,7 @@ from depsue.certificates import (
     safety_terms,
     three_folds,
 )
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
@@ -69,11 +69,11 @@ def folds_of(logs: LoggedData, data: str = "rows") -> Folds:
     return Folds(logs, logs, logs, data, "test", (0.1, 0.1, 0.8), 0)
 
 
-def one(policy: OwnPolicy = BELOW) -> Levels:
-    return Levels((policy,), np.ones((1, 1)))
+def one(policy: OwnPolicy = BELOW) -> MixtureLadder:
+    return MixtureLadder((policy,), np.ones((1, 1)))
 
 
-def passes(logs: LoggedData, rules: Rules, levels: Levels | None = None) -> bool:
+def passes(logs: LoggedData, rules: Rules, levels: MixtureLadder | None = None) -> bool:
     return certify(levels or one(), folds_of(logs), rules, Reads()).passed
 
 
@@ -106,7 +106,7 @@ def test_rows_of_one_unit_are_one_value() -> None:
 def test_thirty_levels_in_a_fixed_order_err_at_most_delta() -> None:
     tilt = own(0.95, 0.05, 0.0)  # V = 0.59: nu of novel actions is safe up to 0.1949
     nus = np.concatenate([np.linspace(0.05, 0.19, 5), np.linspace(0.195, 0.25, 25)])
-    levels = Levels((tilt, NOVEL), np.stack([1 - nus, nus], axis=1))
+    levels = MixtureLadder((tilt, NOVEL), np.stack([1 - nus, nus], axis=1))
     reached: list[float] = []
 
     def run(draw: np.random.Generator) -> bool:
@@ -241,7 +241,7 @@ def test_paired_terms_of_a_mixture_with_pi0_are_never_negative(rho: float) -> No
 
 
 def test_naive_safe_exploration_is_certain_on_few_rows() -> None:
-    levels = Levels((None, NOVEL), np.array([[0.95, 0.05]]))
+    levels = MixtureLadder((None, NOVEL), np.array([[0.95, 0.05]]))
     terms = certify(levels, folds_of(rows(np.random.default_rng(12), 30)), PAIRED, Reads())
     assert terms.verdicts[0].mean == pytest.approx(0.0, abs=1e-12)
 
@@ -251,16 +251,16 @@ def test_clipping_only_lowers_and_a_novel_action_earns_nothing() -> None:
     free = safety_terms(Promise(), logs, np.full(300, 3.0), clip=9.0, paired=None, largest=1.0)
     cut = safety_terms(Promise(), logs, np.full(300, 3.0), clip=2.0, paired=None, largest=1.0)
     assert cut.mean() == pytest.approx(free.mean() * 2 / 3)
-    assert Trial(logs, PAIRED, 0.05).evidence([NOVEL]).weights.max() == 0.0
+    assert PromiseTest(logs, PAIRED, 0.05).evidence([NOVEL]).weights.max() == 0.0
 
 
 def test_testing_stops_at_the_first_failure() -> None:
     logs, worst = rows(np.random.default_rng(14), 3000), own(0.0, 0.5, 0.5)
     better = own(0.55, 0.45, 0.0)
     shares = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
-    found = certify(Levels((better, worst), shares), folds_of(logs), PAIRED, Reads())
+    found = certify(MixtureLadder((better, worst), shares), folds_of(logs), PAIRED, Reads())
     assert found.passed and found.shares == (1.0, 0.0) and (found.tested, found.listed) == (2, 3)
-    found = certify(Levels((better, worst), shares[1:]), folds_of(logs), PAIRED, Reads())
+    found = certify(MixtureLadder((better, worst), shares[1:]), folds_of(logs), PAIRED, Reads())
     assert not found.passed and found.shares == (0.0, 1.0) and found.tested == 1
 
 
@@ -294,18 +294,18 @@ def test_policies_have_hashes() -> None:
 
 
 def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:
-    levels = Levels((None, NOVEL), np.array([[0.9, 0.1]]))
+    levels = MixtureLadder((None, NOVEL), np.array([[0.9, 0.1]]))
     logs = rows(np.random.default_rng(17), 100)
     found: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
     assert found.policy is None
-    assert Trial(logs, PAIRED, 0.05).evidence(levels.parts).weights[0].tolist() == [1.0] * 100
+    assert PromiseTest(logs, PAIRED, 0.05).evidence(levels.parts).weights[0].tolist() == [1.0] * 100
     with pytest.raises(PolicyError, match=r"cannot be built.*not callable.*your own policy"):
         levels.policy(0)
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: Levels((BELOW,), np.array([[0.5]])), r"shares must sum to 1.*for 1 parts"),
-    (lambda: Levels((BELOW, NOVEL), np.ones((1, 1))), r"one share >= 0 for every part"),
+    (lambda: MixtureLadder((BELOW,), np.array([[0.5]])), r"shares must sum to 1.*for 1 parts"),
+    (lambda: MixtureLadder((BELOW, NOVEL), np.ones((1, 1))), r"one share >= 0 for every part"),
     (lambda: Rules(delta=5.0), r"delta must lie in \(0, 1\).*5.0.*0.05"),
     (lambda: Rules(clip=0.0), r"clip must be a positive number.*0.0.*20"),
     (lambda: Rules(bound="best"), r"a bound must be one of.*'best'"),

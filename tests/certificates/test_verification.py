@@ -13,7 +13,7 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
-    Levels,
+    MixtureLadder,
     Reads,
     Rules,
     certify,
@@ -23,7 +23,7 @@ from depsue.certificates import (
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.policies import Mixture, SoftmaxOfScores, Uniform, load, save
-from depsue.policies.cached import Remembering
+from depsue.policies.cached import CachedRewardModel
 from depsue.policies.tilted import Tilted
 from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
@@ -57,9 +57,9 @@ def logs_of(given: dict[str, Any]) -> LoggedData:
 
 LOGS = logs_of(columns())
 FOLDS = three_folds(LOGS, "spring")
-MODEL = Remembering(fit_linear(FOLDS.learn), FOLDS.select.contexts)
+MODEL = CachedRewardModel(fit_linear(FOLDS.learn), FOLDS.select.contexts)
 TILT = Tilted(PI0, MODEL, strength=0.5, cap=3.0, scale=0.1)
-LEVELS = Levels((TILT, Uniform(CATALOGUE.novel)), np.array([[0.99, 0.01], [0.95, 0.05]]))
+LEVELS = MixtureLadder((TILT, Uniform(CATALOGUE.novel)), np.array([[0.99, 0.01], [0.95, 0.05]]))
 PROMISES = (Promise(), Promise(name="new", segment=("new", 1)))
 
 

@@ -11,11 +11,11 @@ from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, th
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
-from depsue.exploration.forecast import Anticipation, within_limits
-from depsue.exploration.round import Before, prepare
+from depsue.exploration.forecast import Forecast, within_limits
+from depsue.exploration.round import RoundInputs, prepare
 from depsue.policies import naive_safe_exploration
-from depsue.policies.cached import Remembered
-from depsue.policies.tilted import ByModel
+from depsue.policies.cached import CachedPolicy
+from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import Policy
 from depsue.rewards import Blend, RewardSettings, fit_linear
 from depsue.world import World
@@ -98,7 +98,7 @@ def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: 
     for used in (folds, spoiled):
         found = explore(used, world.logging_policy, SETTINGS, seed=0, reads=Reads())
         new = found.prepared.new.policy  # type: ignore[attr-defined]
-        assert isinstance(new, ByModel)
+        assert isinstance(new, ModelSoftmax)
         choices.append((found.certificate.bound, found.certificate.clip, new.scale))
     assert choices[0] == choices[1]
 
@@ -140,7 +140,7 @@ def test_exposure_stays_within_its_limits_however_strongly_q_hat_decides(world: 
     served = naive_safe_exploration(world.logging_policy, world.catalogue, 0.3)
     rows = world.deploy(served, 20_000, round=1)
     model = Blend([fit_linear(rows)])
-    known = Anticipation(rows, model, world.logging_policy, served, clip=20.0, seed=0)
+    known = Forecast(rows, model, world.logging_policy, served, clip=20.0, seed=0)
     settings = replace(SETTINGS, even=0.0, least=0.08, most=0.12)
     parts = known.new_parts(even=0.0, limits=partial(within_limits, known, settings))
     assert len(parts) == 4  # strengths, once the items have been shown
@@ -154,7 +154,7 @@ def test_tables_of_earlier_rounds_are_freed(world: World) -> None:
     settings = replace(SETTINGS, deployments=3, no_drift=True)
     result = run_exploration(world, 60_000, settings, seed=0)
     kept = [
-        [part for part in d.explored.prepared.levels.parts if isinstance(part, Remembered)]
+        [part for part in d.explored.prepared.levels.parts if isinstance(part, CachedPolicy)]
         for d in result.deployments
     ]
     newest = {id(part) for part in kept[-1]}
@@ -163,7 +163,7 @@ def test_tables_of_earlier_rounds_are_freed(world: World) -> None:
     assert all(_table(part) for part in kept[-1])
 
 
-def _table(part: Remembered) -> bool:
+def _table(part: CachedPolicy) -> bool:
     return part._memory._keys is not None
 
 
@@ -179,7 +179,7 @@ def test_units_that_certify_are_unknown_to_what_was_learned() -> None:
     changed = replace(first, reward=np.where(mine, 1 - first.reward, first.reward))
     models = []
     for earlier in (first, changed):
-        before = Before(folds, world.logging_policy, earlier=[earlier], trust=1.0)
+        before = RoundInputs(folds, world.logging_policy, earlier=[earlier], trust=1.0)
         models.append(prepare(before, settings, seed=0).model.predict(world.contexts))
     assert mine.any()
     np.testing.assert_array_equal(models[0], models[1])

@@ -7,9 +7,9 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError
-from depsue.exploration.forecast import Anticipation
+from depsue.exploration.forecast import Forecast
 from depsue.exploration.settings import in_words, require_objective, worth
-from depsue.exploration.trust import Calibration, kept_promise
+from depsue.exploration.trust import Calibration, trust_on_hidden_items
 from depsue.policies import Uniform
 from depsue.policies.tilted import Tilted
 from depsue.rewards import OwnRewardModel, RewardSettings
@@ -35,7 +35,7 @@ def logs_of(quality: FloatArray, features: FloatArray, n: int = 40_000) -> Logge
 
 
 def trust(logs: LoggedData, seed: int) -> float:
-    return kept_promise(logs, QUICK, strength=2.0, even=0.1, seed=seed)
+    return trust_on_hidden_items(logs, QUICK, strength=2.0, even=0.1, seed=seed)
 
 
 def test_a_promise_is_kept_where_features_say_what_an_action_is_worth() -> None:
@@ -87,7 +87,7 @@ def anticipated(trust: float, clip: float) -> float:
     """The value that is anticipated of a policy that follows the boasts."""
     logs = logs_of(np.full(A, 0.3), np.ones((A, 1)))
     pi0 = Uniform(~logs.catalogue.novel)
-    known = Anticipation(
+    known = Forecast(
         logs, Boasting(), pi0, pi0, clip=clip, seed=0, calibrating=believing(logs), trust=trust
     )
     policy = Tilted(pi0, Boasting(), strength=9.0, cap=1e6, scale=known.spread)

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from depsue import Certificate, SyntheticSettings, Uniform, synthetic_world, three_folds
-from depsue.certificates import Folds, Levels, Rules, certify, policy_hash
+from depsue.certificates import Folds, MixtureLadder, Rules, certify, policy_hash
 from depsue.errors import ConfigError
 from depsue.ledger import Ledger, open_ledger
 
 RULES = Rules(delta=0.08, clip=5.0)
 
 
-def _prepared(retries: bool) -> tuple[Ledger, Folds, list[Levels], list[str]]:
+def _prepared(retries: bool) -> tuple[Ledger, Folds, list[MixtureLadder], list[str]]:
     world = synthetic_world(SyntheticSettings(users=50, supported=8, novel=2, d=3), seed=1)
     logs = world.deploy(world.logging_policy, 2_000, round=0)
     parts = (world.logging_policy, Uniform(world.catalogue.novel))
-    levels = [Levels(parts, [[1 - nu, nu]]) for nu in (0.9, 0.01)]  # type: ignore[arg-type]
+    levels = [MixtureLadder(parts, [[1 - nu, nu]]) for nu in (0.9, 0.01)]  # type: ignore[arg-type]
     hashes = [policy_hash(one.policy(0)) or "" for one in levels]
     ledger = open_ledger(":memory:")
     ledger.create_campaign("spring", rounds=1, settings={}, retries=retries, by="ana")
@@ -33,7 +33,7 @@ def _prepared(retries: bool) -> tuple[Ledger, Folds, list[Levels], list[str]]:
     return ledger, three_folds(logs, "spring"), levels, hashes
 
 
-def _certified(ledger: Ledger, folds: Folds, levels: Levels, policy: str) -> Certificate:
+def _certified(ledger: Ledger, folds: Folds, levels: MixtureLadder, policy: str) -> Certificate:
     with ledger.reads("spring", 1, policy, by="ana") as counted:
         reads: Any = counted
         made = certify(levels, folds, RULES, reads)

@@ -15,7 +15,7 @@ from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
-from depsue.policies import Given, Mixture, Uniform, given_policy, load, save
+from depsue.policies import Mixture, NamedPolicy, Uniform, given_policy, load, save
 from depsue.policies.simple import ByItem
 from depsue.testing.policies import PolicyConformance
 
@@ -78,7 +78,7 @@ def wide(values: Any = PI, **changed: Any) -> pl.DataFrame:
     return pl.DataFrame({**columns, **items, **changed})
 
 
-def same_after_saving(given: Given, expected: Any, folder: Path) -> None:
+def same_after_saving(given: NamedPolicy, expected: Any, folder: Path) -> None:
     """The policy is what is expected, sums to 1, and comes back from its file."""
     found = given.policy.probabilities(CONTEXTS)
     np.testing.assert_allclose(found, np.broadcast_to(expected, (3, 4)), rtol=1e-5, atol=1e-9)

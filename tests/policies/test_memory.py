@@ -5,7 +5,7 @@ import pytest
 
 from depsue.data.checks import FloatArray
 from depsue.policies import Mixture, OwnPolicy, Uniform
-from depsue.policies.cached import Remembered, Remembering
+from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.rewards import OwnRewardModel
 from depsue.testing.policies import PolicyConformance
 
@@ -27,7 +27,7 @@ class Counted:
 
 
 class TestPartlyRemembered(PolicyConformance):
-    policy = Remembered(OwnPolicy(Counted(), 4), CONTEXTS[:3])
+    policy = CachedPolicy(OwnPolicy(Counted(), 4), CONTEXTS[:3])
     contexts, savable = CONTEXTS, False
 
 
@@ -39,7 +39,7 @@ class TestMixtureOfRemembered(PolicyConformance):
 @pytest.mark.parametrize("known", [0, 3, 6])
 def test_a_model_is_asked_about_new_contexts_only(known: int) -> None:
     model = Counted()
-    memory = Remembering(OwnRewardModel(model, 4), CONTEXTS[:known])
+    memory = CachedRewardModel(OwnRewardModel(model, 4), CONTEXTS[:known])
     model.asked = 0
     expected = Counted()(CONTEXTS)
     found = memory.predict(CONTEXTS)
@@ -54,7 +54,7 @@ def test_a_model_is_asked_about_new_contexts_only(known: int) -> None:
 @pytest.mark.parametrize("known", [0, 3, 6])
 def test_a_policy_is_asked_about_new_contexts_only(known: int) -> None:
     inner = Counted()
-    policy = Remembered(OwnPolicy(inner, 4), CONTEXTS[:known])
+    policy = CachedPolicy(OwnPolicy(inner, 4), CONTEXTS[:known])
     expected = Counted()(CONTEXTS)
     rows, actions = np.array([5, 0, 3, 0, 2]), np.array([1, 2, 3, 0, 1])
     inner.asked = 0
@@ -66,8 +66,8 @@ def test_a_policy_is_asked_about_new_contexts_only(known: int) -> None:
 def test_what_is_forgotten_is_asked_for_again() -> None:
     inner, model = Counted(), Counted()
     policy, memory = (
-        Remembered(OwnPolicy(inner, 4), CONTEXTS),
-        Remembering(OwnRewardModel(model, 4), CONTEXTS),
+        CachedPolicy(OwnPolicy(inner, 4), CONTEXTS),
+        CachedRewardModel(OwnRewardModel(model, 4), CONTEXTS),
     )
     before = policy.probabilities(CONTEXTS), memory.predict(CONTEXTS)
     policy.forget()

@@ -29,11 +29,11 @@ from depsue.policies import (
     save,
 )
 from depsue.policies import onnx as onnx_module
-from depsue.policies.cached import Remembering
+from depsue.policies.cached import CachedRewardModel
 from depsue.policies.files import rebuild
 from depsue.policies.onnx import INSIDE, external_tensor
 from depsue.policies.scores import rebuilt_scores
-from depsue.policies.tilted import ByModel, Tilted
+from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.rewards import Blend, LinearRewardModel, OwnRewardModel
 from depsue.rewards.linear import rebuilt, state_of
 from depsue.testing.policies import PolicyConformance
@@ -84,13 +84,17 @@ class TestMixtureWithOnnx(PolicyConformance):
 
 
 class TestTiltByOnnx(PolicyConformance):
-    policy = Tilted(OwnPolicy(CHANCES, 6), Remembering(REWARDS), strength=2.0, cap=4.0, scale=0.1)
+    policy = Tilted(
+        OwnPolicy(CHANCES, 6), CachedRewardModel(REWARDS), strength=2.0, cap=4.0, scale=0.1
+    )
     contexts = CONTEXTS
 
 
 class TestChoiceByABlendWithOnnx(PolicyConformance):
     linear = LinearRewardModel(0.5, DRAW.normal(size=3) / 20, DRAW.normal(size=6) / 8, 1.0)
-    policy = ByModel(Remembering(Blend([linear, REWARDS])), ~SUPPORT, strength=3.0, scale=0.1)
+    policy = ModelSoftmax(
+        CachedRewardModel(Blend([linear, REWARDS])), ~SUPPORT, strength=3.0, scale=0.1
+    )
     contexts = CONTEXTS
 
 
@@ -157,7 +161,7 @@ def test_every_model_has_a_hash_of_its_own() -> None:
 
 def test_a_reward_model_over_a_table_is_saved_too(tmp_path: Path) -> None:
     own = OwnRewardModel(ScoreTable(CONTEXTS, np.abs(DRAW.normal(size=(5, 6)))), 6)
-    policy = ByModel(own, SUPPORT, strength=1.0, scale=0.5)
+    policy = ModelSoftmax(own, SUPPORT, strength=1.0, scale=0.5)
     save(policy, tmp_path / "p")
     again = load(tmp_path / "p").probabilities(CONTEXTS)
     np.testing.assert_allclose(again, policy.probabilities(CONTEXTS), rtol=1e-6)

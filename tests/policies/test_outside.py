@@ -8,7 +8,7 @@ import pytest
 from depsue.certificates import policy_hash
 from depsue.data.checks import FloatArray
 from depsue.errors import PolicyError
-from depsue.policies import Mixture, Outside, OwnPolicy, SoftmaxOfScores, Uniform, load, save
+from depsue.policies import ExternalModel, Mixture, OwnPolicy, SoftmaxOfScores, Uniform, load, save
 from depsue.policies.base import whole
 
 CONTEXTS = np.random.default_rng(5).normal(size=(4, 2)).astype(np.float32)
@@ -20,7 +20,9 @@ def ranker(contexts: FloatArray) -> FloatArray:
 
 
 def served(name: str = "ranker-7") -> Mixture:
-    return Mixture([SoftmaxOfScores(Outside(name, ranker), 1.0, ALL), Uniform(ALL)], [0.7, 0.3])
+    return Mixture(
+        [SoftmaxOfScores(ExternalModel(name, ranker), 1.0, ALL), Uniform(ALL)], [0.7, 0.3]
+    )
 
 
 def test_the_callable_is_handed_in_again(tmp_path: Path) -> None:
@@ -42,7 +44,7 @@ def test_without_it_the_name_is_said(tmp_path: Path) -> None:
 
 
 def test_a_plain_callable_is_refused_with_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="Outside"):
+    with pytest.raises(PolicyError, match="ExternalModel"):
         save(OwnPolicy(ranker, 3), tmp_path)
     with pytest.raises(PolicyError, match="a name of 1 to 200 characters"):
-        Outside(" ")
+        ExternalModel(" ")

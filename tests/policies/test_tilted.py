@@ -14,8 +14,8 @@ from depsue.data.checks import FloatArray
 from depsue.errors import FileError, PolicyError
 from depsue.policies import OwnPolicy, ScoreTable, SoftmaxOfScores, Uniform, load, save
 from depsue.policies import cached as memory_module
-from depsue.policies.cached import Remembered, Remembering
-from depsue.policies.tilted import ByModel, Tilted
+from depsue.policies.cached import CachedPolicy, CachedRewardModel
+from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.rewards import LinearRewardModel, OwnRewardModel
 from depsue.testing.policies import PolicyConformance
 
@@ -29,26 +29,26 @@ TILT: dict[str, Any] = {"strength": 2.0, "cap": 4.0, "scale": 0.1}
 
 
 class TestTilted(PolicyConformance):
-    policy, contexts = Tilted(BASE, Remembering(MODEL), **TILT, keep=0.2), CONTEXTS
+    policy, contexts = Tilted(BASE, CachedRewardModel(MODEL), **TILT, keep=0.2), CONTEXTS
 
 
 class TestTiltedThatRemembers(PolicyConformance):
-    policy, contexts = Tilted(BASE, Remembering(MODEL, CONTEXTS[:3]), **TILT), CONTEXTS
+    policy, contexts = Tilted(BASE, CachedRewardModel(MODEL, CONTEXTS[:3]), **TILT), CONTEXTS
 
 
 class TestVeryStrongTilt(PolicyConformance):
-    policy = Tilted(BASE, Remembering(MODEL), strength=1e6, cap=1e6, scale=0.1)
+    policy = Tilted(BASE, CachedRewardModel(MODEL), strength=1e6, cap=1e6, scale=0.1)
     contexts = CONTEXTS
 
 
 class TestByModel(PolicyConformance):
-    policy = ByModel(Remembering(MODEL), ~SUPPORT, strength=3.0, scale=0.1, even=0.3)
+    policy = ModelSoftmax(CachedRewardModel(MODEL), ~SUPPORT, strength=3.0, scale=0.1, even=0.3)
     contexts = CONTEXTS
 
 
 class TestByModelWithFactors(PolicyConformance):
-    policy = ByModel(
-        Remembering(MODEL), SUPPORT, strength=900.0, scale=0.1, factors=np.arange(1.0, 7.0)
+    policy = ModelSoftmax(
+        CachedRewardModel(MODEL), SUPPORT, strength=900.0, scale=0.1, factors=np.arange(1.0, 7.0)
     )
     contexts = CONTEXTS
 
@@ -88,12 +88,12 @@ def test_keep_and_cap_limit_the_weights() -> None:
 def test_by_model_is_its_formula() -> None:
     q, novel = MODEL.predict(CONTEXTS), ~SUPPORT
     factors = np.array([1.0, 1.0, 2.0, 1.0, 1.0, 0.5])
-    policy = ByModel(MODEL, novel, strength=3.0, scale=0.1, even=0.4, factors=factors)
+    policy = ModelSoftmax(MODEL, novel, strength=3.0, scale=0.1, even=0.4, factors=factors)
     g = factors[novel] * np.exp(3.0 * q[:, novel] / 0.1)
     expected = np.zeros((5, 6))
     expected[:, novel] = 0.4 / 2 + 0.6 * g / g.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(whole(policy), expected, rtol=1e-10)
-    uniform = ByModel(MODEL, novel, strength=0.0, scale=1.0, even=0.0)
+    uniform = ModelSoftmax(MODEL, novel, strength=0.0, scale=1.0, even=0.0)
     np.testing.assert_allclose(whole(uniform), whole(Uniform(novel)))
 
 
@@ -114,7 +114,7 @@ class Counting:
 
 def test_remembered_answers_are_the_models_and_are_not_asked_for_again() -> None:
     model = Counting()
-    memory = Remembering(model, CONTEXTS)
+    memory = CachedRewardModel(model, CONTEXTS)
     asked, order = model.asked, np.array([3, 0, 0, 4])
     exact = MODEL.predict(CONTEXTS).astype(np.float32)
     np.testing.assert_array_equal(memory.predict(CONTEXTS[order]), exact[order])
@@ -130,11 +130,11 @@ def test_remembered_answers_are_the_models_and_are_not_asked_for_again() -> None
 
 def test_other_contexts_are_passed_on_and_answered_alike() -> None:
     model = Counting()
-    memory, asked = Remembering(model, CONTEXTS[:3]), model.asked
-    for answers in (Remembering(MODEL), memory):
+    memory, asked = CachedRewardModel(model, CONTEXTS[:3]), model.asked
+    for answers in (CachedRewardModel(MODEL), memory):
         found = answers.predict(CONTEXTS)
         assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, Remembering(MODEL, CONTEXTS).predict(CONTEXTS))
+        np.testing.assert_array_equal(found, CachedRewardModel(MODEL, CONTEXTS).predict(CONTEXTS))
     pairs = memory.predict_pairs(CONTEXTS + 1, np.arange(5))
     np.testing.assert_allclose(pairs, MODEL.predict_pairs(CONTEXTS + 1, np.arange(5)), rtol=1e-6)
     assert pairs.dtype == np.float32 and model.asked == asked + 2
@@ -142,7 +142,7 @@ def test_other_contexts_are_passed_on_and_answered_alike() -> None:
 
 def test_the_parts_of_a_mixture_ask_a_model_once_about_new_contexts() -> None:
     model = Counting()
-    memory, asked = Remembering(model), model.asked
+    memory, asked = CachedRewardModel(model), model.asked
     first = memory.predict(CONTEXTS).copy()
     np.testing.assert_array_equal(memory.predict(CONTEXTS.copy()), first)
     assert model.asked == asked + 1
@@ -152,7 +152,7 @@ def test_the_parts_of_a_mixture_ask_a_model_once_about_new_contexts() -> None:
 def test_answers_that_are_too_many_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "MOST_REMEMBERED", 29)
     model = Counting()
-    memory, asked = Remembering(model, CONTEXTS), model.asked
+    memory, asked = CachedRewardModel(model, CONTEXTS), model.asked
     memory.predict(CONTEXTS)
     assert model.asked == asked + 1
 
@@ -162,7 +162,7 @@ def test_a_remembered_policy_answers_alike_and_is_saved_as_what_it_remembers(
 ) -> None:
     model = Counting()
     tilt = Tilted(BASE, model, **TILT, keep=0.1)
-    policy = Remembered(tilt, CONTEXTS[:3])
+    policy = CachedPolicy(tilt, CONTEXTS[:3])
     order = np.array([2, 0, 0, 1])
     np.testing.assert_allclose(whole(policy, CONTEXTS[order]), whole(tilt, CONTEXTS[order]), 1e-6)
     asked, actions = model.asked, np.array([0, 3, 5])
@@ -173,18 +173,18 @@ def test_a_remembered_policy_answers_alike_and_is_saved_as_what_it_remembers(
         found, tilt.log_prob(CONTEXTS[order], actions, np.array([3, 1, 0])), 1e-6
     )
     np.testing.assert_allclose(whole(policy, CONTEXTS), whole(tilt, CONTEXTS), 1e-6)
-    own = Remembered(OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6), CONTEXTS)
+    own = CachedPolicy(OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6), CONTEXTS)
     assert whole(own, CONTEXTS).dtype == np.float32
     with pytest.raises(PolicyError, match="cannot be saved"):
         save(own, tmp_path / "own")
     plain = Tilted(BASE, MODEL, **TILT)
-    save(Remembered(plain, CONTEXTS), tmp_path / "p")
+    save(CachedPolicy(plain, CONTEXTS), tmp_path / "p")
     assert isinstance(load(tmp_path / "p"), Tilted)
-    assert policy_hash(Remembered(plain, CONTEXTS)) == policy_hash(plain) is not None
+    assert policy_hash(CachedPolicy(plain, CONTEXTS)) == policy_hash(plain) is not None
 
 
 def test_a_saved_tilt_does_not_depend_on_what_was_remembered(tmp_path: Path) -> None:
-    policy = Tilted(BASE, Remembering(MODEL, CONTEXTS), **TILT, keep=0.1)
+    policy = Tilted(BASE, CachedRewardModel(MODEL, CONTEXTS), **TILT, keep=0.1)
     save(policy, tmp_path / "p")
     np.testing.assert_array_equal(whole(load(tmp_path / "p")), whole(policy))
 
@@ -196,7 +196,7 @@ def test_what_wraps_a_callable_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"reward models of depsue.*OwnRewardModel.*on its own"):
         save(Tilted(BASE, FOREIGN, **TILT), tmp_path / "p")
     with pytest.raises(PolicyError, match="reward models of depsue"):
-        save(ByModel(FOREIGN, SUPPORT, strength=1.0, scale=1.0), tmp_path / "p")
+        save(ModelSoftmax(FOREIGN, SUPPORT, strength=1.0, scale=1.0), tmp_path / "p")
 
 
 def test_a_file_without_a_base_is_refused() -> None:
@@ -207,8 +207,8 @@ def test_a_file_without_a_base_is_refused() -> None:
         rebuild("tilted", {k: v for k, v in settings.items() if k != "base"}, arrays)
 
 
-def by_model(**changed: Any) -> ByModel:
-    return ByModel(MODEL, SUPPORT, **{"strength": 1.0, "scale": 1.0, **changed})
+def by_model(**changed: Any) -> ModelSoftmax:
+    return ModelSoftmax(MODEL, SUPPORT, **{"strength": 1.0, "scale": 1.0, **changed})
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [

@@ -11,11 +11,11 @@ from scipy import stats
 from depsue.promises import Floor, Promise
 from depsue.serving.monitor import (
     FRACTIONS,
-    Against,
+    ConfidenceSequence,
     ContextDrift,
     Evidence,
-    Frequencies,
-    Sequence95,
+    FloorTest,
+    PropensityTest,
     level_of_test,
     weights,
 )
@@ -87,7 +87,7 @@ def test_margin_that_is_spent_does_not_trip() -> None:
     reward = (rng.random(20_000) < 0.27).astype(float)  # V(pi0) would be .3
     w, w0 = np.ones(20_000), np.full(20_000, 0.3 / 0.27)
     for credit, trips in ((0.03, False), (0.0, True)):
-        test = Against(
+        test = FloorTest(
             Promise(Floor(0.95)), by="items", r_max=1.0, credit=credit, holdout=0.0, level=0.01
         )
         test.add(reward, w, w0)
@@ -109,7 +109,7 @@ def test_both_ways_of_weighing_have_the_mean_they_should() -> None:
 
 
 def test_a_propensity_that_is_not_the_policys_trips() -> None:
-    test = Frequencies(0.01)
+    test = PropensityTest(0.01)
     test.add(np.random.default_rng(0).random(1000), 0)
     assert not test.tripped and not test.doubtful
     test.add(np.array([0.5]), 1)
@@ -119,7 +119,7 @@ def test_a_propensity_that_is_not_the_policys_trips() -> None:
 def test_confidence_sequences_hold_at_all_times() -> None:
     missed = 0
     for seed in range(200):
-        rng, sequence = np.random.default_rng(seed), Sequence95(1.0)
+        rng, sequence = np.random.default_rng(seed), ConfidenceSequence(1.0)
         wrong = False
         for _ in range(20):
             sequence.add((rng.random(100) < 0.2).astype(float))

@@ -38,11 +38,18 @@ from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, FileError, require
 from depsue.exploration.candidates import FEWEST_REWARDS
-from depsue.exploration.round import Choice, Expected, certified_policy, choices, prepare, settle
-from depsue.exploration.rounds import Course
+from depsue.exploration.round import (
+    Choice,
+    Expected,
+    certified_policy,
+    certify_round,
+    choices,
+    prepare,
+)
+from depsue.exploration.rounds import CampaignState
 from depsue.ledger import Attempt, Candidate, Deployment, Ledger, Observation
 from depsue.policies import BasePolicy, Mixture, load, save
-from depsue.policies.restricted import Adapted
+from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.scores import Scores
 from depsue.progress import Watch, silent
 from depsue.protocols import RewardModel
@@ -197,7 +204,7 @@ class Past:
                     return one
         return Choice("pi0", 0.0, 1.0, "pi0")
 
-    def course(self) -> Course:
+    def course(self) -> CampaignState:
         """All that the rounds so far have told, in terms of the newest catalogue."""
         explore = self.settings.explore
         level = explore.level / (2.0 if self.settings.retries else 1.0)
@@ -208,7 +215,7 @@ class Past:
         pi0, stretch = self._pi0_now(newest, base, first)
         if pi0 is not base:  # V(pi0) of the first logs is no longer what pi0 earns
             explore = replace(explore, no_drift=False)
-        course = Course(explore, pi0, first, self.name, level, base=base, stretch=stretch)
+        course = CampaignState(explore, pi0, first, self.name, level, base=base, stretch=stretch)
         for k, seen in enumerate(self.ledger.observations(self.name)[1:], start=1):
             served = self.policy(k, seen.summary["served"])
             policy = base if served is self.pi0 else self.widened(served, catalogue)
@@ -238,7 +245,7 @@ class Past:
         """The policy over the items of today, of which it knows the first."""
         if policy.n_actions == len(catalogue):
             return policy
-        return Adapted(policy, np.ones(len(catalogue), dtype=bool))
+        return RestrictedPolicy(policy, np.ones(len(catalogue), dtype=bool))
 
     def withdrawn(self, k: int) -> list[str]:
         return list(self.ledger.observations(self.name)[k].summary.get("withdrawn", ()))
@@ -249,19 +256,19 @@ class Past:
         gone = np.isin(catalogue.ids.astype(str), self.withdrawn(k))
         if not gone.any():
             return self.widened(self.pi0, catalogue)
-        return Adapted(self.pi0, ~gone)
+        return RestrictedPolicy(self.pi0, ~gone)
 
     def _pi0_now(self, k: int, base: BasePolicy, logs: LoggedData) -> tuple[BasePolicy, float]:
         """pi0 without what was withdrawn, and how much larger its probabilities may be by that."""
         found = self.pi0_today(k)
-        if not isinstance(found, Adapted) or not self.withdrawn(k):
+        if not isinstance(found, RestrictedPolicy) or not self.withdrawn(k):
             return base, 1.0
         share = found.withdrawn_share(logs.contexts)
         if share == 0.0:  # only items that pi0 never showed
             return base, 1.0
         return found, 1.0 / (1.0 - min(1.25 * share + 0.01, 0.99))  # some room for new contexts
 
-    def decisions(self, course: Course) -> int:
+    def decisions(self, course: CampaignState) -> int:
         return self.settings.decisions or len(course.newest)
 
     def candidates(self, k: int) -> list[Candidate]:
@@ -352,7 +359,9 @@ class Campaign(Past):
             folder = self.files.candidate(k, candidate.policy_hash)
             with rng.one_thread():
                 prepared = load_prepared(folder, candidate.fixed, before, self.outside)
-                explored = settle(prepared, before, course.settings, reads=reads, watch=watch)
+                explored = certify_round(
+                    prepared, before, course.settings, reads=reads, watch=watch
+                )
                 if explored.certificate.passed:
                     policy = certified_policy(explored.certificate, prepared)
                     self._keep(k, policy, before.folds.certify.catalogue)

@@ -20,7 +20,7 @@ from depsue.errors import require, short
 from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
-from depsue.policies.given import Given, given_policy
+from depsue.policies.given import NamedPolicy, given_policy
 from depsue.policies.scores import outside_of
 
 LEDGER = "ledger.db"
@@ -99,7 +99,7 @@ def create(
     rows = read_mapped(source, mapping, catalogue, 0)
     require_countable(settings.explore, rows)
     if isinstance(pi0, BasePolicy):
-        given = Given(pi0)
+        given = NamedPolicy(pi0)
     else:
         given = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
     policy = given.policy

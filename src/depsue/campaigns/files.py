@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 
 from depsue import artifacts
-from depsue.certificates import Ceiling, Control, Credit, Levels, Rules, policy_hash
+from depsue.certificates import Ceiling, Control, Credit, MixtureLadder, Rules, policy_hash
 from depsue.certificates.strict import model_hash
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, to_toml
 from depsue.data.writing import write_items
 from depsue.errors import FileError, PolicyError, require, short
-from depsue.exploration.round import Before, Expected, Prepared
+from depsue.exploration.round import Expected, FrozenCandidate, RoundInputs
 from depsue.policies import BasePolicy, load, save
-from depsue.policies.cached import Remembered, Remembering
+from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.policies.scores import Scores
 from depsue.promises import Promise
 from depsue.protocols import Policy, RewardModel
@@ -114,7 +114,7 @@ FAMILY = "reward model"
 PARTS = ("old", "new")
 
 
-def fixed_of(prepared: Prepared) -> dict[str, Any]:
+def fixed_of(prepared: FrozenCandidate) -> dict[str, Any]:
     """All that was fixed beforehand, as JSON values; policies and q-hat by their hashes."""
     rules = prepared.rules
     control = rules.control
@@ -162,7 +162,9 @@ def said_of_outside(policy: BasePolicy) -> list[str]:
     return [f"pi0 is the model {name!r}, which is not in the files: what serves calls the same one"]
 
 
-def save_prepared(prepared: Prepared, folder: Path, catalogue: ActionCatalogue) -> dict[str, Any]:
+def save_prepared(
+    prepared: FrozenCandidate, folder: Path, catalogue: ActionCatalogue
+) -> dict[str, Any]:
     """Write a candidate; returns what was fixed."""
     fixed = fixed_of(prepared)
     for name, part in zip(PARTS, prepared.levels.parts, strict=True):
@@ -176,8 +178,8 @@ def save_prepared(prepared: Prepared, folder: Path, catalogue: ActionCatalogue) 
 
 
 def load_prepared(
-    folder: Path, fixed: Mapping[str, Any], before: Before, outside: Mapping[str, Scores]
-) -> Prepared:
+    folder: Path, fixed: Mapping[str, Any], before: RoundInputs, outside: Mapping[str, Scores]
+) -> FrozenCandidate:
     """The candidate in `folder`, every part checked against the hashes in `fixed`.
 
     Args:
@@ -198,7 +200,7 @@ def load_prepared(
         cure="restore the folder from a copy; the ledger keeps the hashes",
         error=FileError,
     )
-    model = Remembering(inner, contexts)
+    model = CachedRewardModel(inner, contexts)
     base = before.logging_policy if before.base is None else before.base
     control = fixed["control"] and Control(base, model, **fixed["control"])
     rules = Rules(
@@ -214,11 +216,11 @@ def load_prepared(
     )
     pi0 = policy_hash(before.logging_policy)
     parts = tuple(
-        before.logging_policy if own == pi0 else Remembered(part, contexts)
+        before.logging_policy if own == pi0 else CachedPolicy(part, contexts)
         for part, own in zip(loaded, found, strict=True)
     )
-    return Prepared(
-        Levels(parts, fixed["shares"]),
+    return FrozenCandidate(
+        MixtureLadder(parts, fixed["shares"]),
         parts[1],
         rules,
         Expected(**fixed["expected"]),
@@ -233,4 +235,4 @@ def load_model(folder: Path) -> RewardModel:
 
 
 def _inner(model: RewardModel) -> RewardModel:
-    return model.model if isinstance(model, Remembering) else model
+    return model.model if isinstance(model, CachedRewardModel) else model

@@ -5,7 +5,7 @@ from depsue.certificates.folds import FRACTIONS, Folds, three_folds
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.reads import CountsReads, Reads
-from depsue.certificates.rules import Control, Credit, Levels, Rules
+from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.stream import LogStream, StreamedFold, StreamedFolds
 from depsue.certificates.streaming import certify_stream
 from depsue.certificates.strict import certify, policy_hash
@@ -19,7 +19,7 @@ __all__ = [
     "Credit",
     "FRACTIONS",
     "Folds",
-    "Levels",
+    "MixtureLadder",
     "LogStream",
     "CountsReads",
     "Reads",

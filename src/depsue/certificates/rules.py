@@ -93,7 +93,7 @@ class Control:
 
 
 @dataclass(frozen=True, eq=False)
-class Levels:
+class MixtureLadder:
     """Policies in the order in which they are tested, safest first: mixtures of the same parts.
 
     Args:

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.reads import CountsReads
-from depsue.certificates.rules import Levels, Rules
+from depsue.certificates.rules import MixtureLadder, Rules
 from depsue.certificates.stream import StreamedFold, StreamedFolds
 from depsue.certificates.stream_sums import RowSums, UnitNumbers, UnitSums
 from depsue.certificates.strict import concluded
-from depsue.certificates.trial import Trial, verdict_of
+from depsue.certificates.trial import PromiseTest, verdict_of
 from depsue.data.checks import IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import require
@@ -28,7 +28,7 @@ LEVELS, SUMS = 32, 1 << 25
 
 
 def certify_stream(
-    levels: Levels,
+    levels: MixtureLadder,
     folds: StreamedFolds,
     rules: Rules,
     reads: CountsReads,
@@ -62,7 +62,7 @@ def certify_stream(
 
 
 def streamed_verdicts(
-    levels: Levels,
+    levels: MixtureLadder,
     fold: StreamedFold,
     rules: Rules,
     delta: float,
@@ -95,7 +95,7 @@ def streamed_verdicts(
 
 def _read(
     fold: StreamedFold,
-    levels: Levels,
+    levels: MixtureLadder,
     rules: Rules,
     delta: float,
     logging_policy: Policy | None,
@@ -107,7 +107,7 @@ def _read(
     for rows in fold.pieces():
         about = [k for k, one in enumerate(rules.promises) if _has(rows, one)]
         missing -= set(about)
-        trial = Trial(rows, rules, delta, logging_policy, [rules.promises[k] for k in about])
+        trial = PromiseTest(rows, rules, delta, logging_policy, [rules.promises[k] for k in about])
         evidence = trial.evidence(levels.parts)
         known = [_numbers(numbers[k], trial.rows(place)) for place, k in enumerate(about)]
         for shares, level in zip(levels.shares, sums, strict=True):

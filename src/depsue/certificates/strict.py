@@ -13,20 +13,20 @@ from depsue.artifacts import Arrays
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds
 from depsue.certificates.reads import CountsReads
-from depsue.certificates.rules import Levels, Rules
+from depsue.certificates.rules import MixtureLadder, Rules
 from depsue.certificates.stream import StreamedFolds
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data.content import Content
 from depsue.errors import FileError, PolicyError
 from depsue.estimators import MIPS
 from depsue.policies import BasePolicy
-from depsue.policies.cached import Remembering
+from depsue.policies.cached import CachedRewardModel
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards.linear import state_of
 
 
 def certify(
-    levels: Levels,
+    levels: MixtureLadder,
     folds: Folds,
     rules: Rules,
     reads: CountsReads,
@@ -51,7 +51,7 @@ def certify(
     """
 
     def verdicts(delta: float) -> Iterator[tuple[Verdict, ...]]:
-        trial = Trial(folds.certify, rules, delta, logging_policy)
+        trial = PromiseTest(folds.certify, rules, delta, logging_policy)
         evidence = trial.evidence(levels.parts)
         for shares in levels.shares:
             yield trial(evidence.mixed(shares))
@@ -60,7 +60,7 @@ def certify(
 
 
 def concluded(
-    levels: Levels,
+    levels: MixtureLadder,
     folds: Folds | StreamedFolds,
     rules: Rules,
     reads: CountsReads,
@@ -127,7 +127,9 @@ def policy_hash(policy: Policy) -> str | None:
 def model_hash(model: RewardModel) -> str | None:
     """SHA-256 of a reward model's settings and arrays; None if it cannot be saved."""
     try:
-        kind, settings, arrays = state_of(model.model if isinstance(model, Remembering) else model)
+        kind, settings, arrays = state_of(
+            model.model if isinstance(model, CachedRewardModel) else model
+        )
     except FileError:
         return None
     return _hash_of("reward model", kind, settings, arrays)

@@ -37,7 +37,7 @@ class Evidence:
         return Evidence(shares @ self.weights, control)
 
 
-class Trial:
+class PromiseTest:
     """The promises on given rows.
 
     Args:
@@ -87,7 +87,7 @@ class Trial:
         """A verdict for each promise."""
         return tuple(self._verdict(place, found) for place in range(len(self._of)))
 
-    def under(self, rules: Rules) -> Trial:
+    def under(self, rules: Rules) -> PromiseTest:
         """The same rows and promises by other rules, for evidence that was found already."""
         other = copy(self)
         other._rules = rules

@@ -10,12 +10,12 @@ import numpy as np
 
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds, three_folds
-from depsue.certificates.rules import Control, Credit, Levels, Rules
+from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.stream import LogStream, StreamedFolds
 from depsue.certificates.streaming import streamed_verdicts
 from depsue.certificates.strict import groups_hash, model_hash, policy_hash
 from depsue.certificates.terms import Ceiling
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
@@ -111,7 +111,7 @@ def verify(
             streamed_verdicts(levels, folds.certify, rules, certificate.delta, logging_policy)
         )
     else:
-        trial = Trial(folds.certify, rules, certificate.delta, logging_policy)
+        trial = PromiseTest(folds.certify, rules, certificate.delta, logging_policy)
         evidence = trial.evidence(levels.parts)
         every = [trial(evidence.mixed(shares)) for shares in levels.shares]
     for level, verdicts in enumerate(every[:-1], 1):
@@ -122,22 +122,22 @@ def verify(
     return Verification(tuple(differences))
 
 
-def _levels(certificate: Certificate, policy: Policy) -> Levels:
+def _levels(certificate: Certificate, policy: Policy) -> MixtureLadder:
     """The levels up to the certified one, mixed of the policy's parts; the policy alone else.
 
     A level before it that has a part which the policy does not have cannot be built again.
     """
     shown = [place for place, share in enumerate(certificate.shares) if share > 0]
     if not isinstance(policy, Mixture) or len(shown) < 2 or len(policy.parts) != len(shown):
-        return Levels((policy,), np.ones((1, 1)))
+        return MixtureLadder((policy,), np.ones((1, 1)))
     own = np.asarray(policy.weights)[None, :]
     path = certificate.path
     if certificate.shares not in path:
-        return Levels(tuple(policy.parts), own)
+        return MixtureLadder(tuple(policy.parts), own)
     before = np.asarray(path[: path.index(certificate.shares)], dtype=np.float64)
     before = before.reshape(-1, len(certificate.shares))
     known = before[np.delete(before, shown, axis=1).sum(axis=1) == 0][:, shown]
-    return Levels(tuple(policy.parts), np.concatenate([known, own]))
+    return MixtureLadder(tuple(policy.parts), np.concatenate([known, own]))
 
 
 def _rules(

@@ -9,7 +9,7 @@ import numpy as np
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates import Certificate, Levels, verify
+from depsue.certificates import Certificate, MixtureLadder, verify
 from depsue.dashboard.jobs import Job
 from depsue.dashboard.now import utc
 from depsue.dashboard.told import Told, certificate_path
@@ -165,7 +165,7 @@ def _policy(
             found=f"{len(parts)}, certified {len(certificate.shares)}",
             cure="restore the folder from a copy",
         )
-    return Levels(tuple(parts), np.array([certificate.shares])).policy(0)
+    return MixtureLadder(tuple(parts), np.array([certificate.shares])).policy(0)
 
 
 def _number(tried: Tried) -> int | None:

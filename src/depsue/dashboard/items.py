@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue.reports.campaign.items import Exposure
-from depsue.serving.watching import Watching
+from depsue.serving.watching import MonitorRun
 
 MOST = 500
 """New items that a page lists: those shown most."""
@@ -56,7 +56,7 @@ class NewItems:
     rows_now: int
 
 
-def new_items(exposure: Exposure, watching: Watching | None) -> NewItems:
+def new_items(exposure: Exposure, watching: MonitorRun | None) -> NewItems:
     """The new items.
 
     Args:

@@ -13,11 +13,11 @@ import numpy as np
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data.catalogue import ActionCatalogue
 from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import PlanSettings, plan
-from depsue.exploration.round import Before, Prepared, prepare
+from depsue.exploration.round import FrozenCandidate, RoundInputs, prepare
 from depsue.exploration.settings import ExploreSettings
 from depsue.progress import Watch
 from depsue.reports.plan import drawn_floor, headings, point_cells, sections, shown_points
@@ -181,7 +181,7 @@ def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pl
     )
 
 
-def _passing(prepared: Prepared, before: Before) -> int:
+def _passing(prepared: FrozenCandidate, before: RoundInputs) -> int:
     """How many levels pass, one after the other, on the selecting rows."""
     rows = before.folds.select
     if rows.unit is None:  # as many as will certify
@@ -189,7 +189,7 @@ def _passing(prepared: Prepared, before: Before) -> int:
         rows = rows.take(np.tile(np.arange(len(rows)), times))
     pi0 = before.logging_policy
     pairing = None if before.base is None or before.base is pi0 else pi0
-    trial = Trial(rows, prepared.rules, prepared.rules.delta, pairing)
+    trial = PromiseTest(rows, prepared.rules, prepared.rules.delta, pairing)
     found = trial.evidence(prepared.levels.parts)
     for place, shares in enumerate(prepared.levels.shares):
         if not all(verdict.passed for verdict in trial(found.mixed(shares))):

@@ -26,7 +26,7 @@ from depsue.exploration.forecast import STRENGTHS as TILTS
 from depsue.exploration.headroom import Aim, Moments, moments
 from depsue.policies import SoftmaxOfScores, Uniform
 from depsue.policies.base import whole
-from depsue.policies.tilted import ByModel, Tilted
+from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.promises import Promise
 from depsue.protocols import Policy, RewardModel
 
@@ -209,7 +209,7 @@ def novel_choice(model: RewardModel, rows: LoggedData, described: bool) -> Polic
         return Uniform(novel)
     q_hat = np.asarray(model.predict(rows.contexts[:SOME_CONTEXTS]), dtype=np.float64)
     scale = _spread(q_hat, novel)
-    return ByModel(model, novel, strength=FIRST_NOVEL_STRENGTH, scale=scale, even=EVEN)
+    return ModelSoftmax(model, novel, strength=FIRST_NOVEL_STRENGTH, scale=scale, even=EVEN)
 
 
 def value_by(

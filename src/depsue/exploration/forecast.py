@@ -28,7 +28,7 @@ from depsue.exploration.trust import Calibration
 from depsue.policies import Mixture
 from depsue.policies.base import whole
 from depsue.policies.cached import single
-from depsue.policies.tilted import ByModel, Tilted, predicted
+from depsue.policies.tilted import ModelSoftmax, Tilted, predicted
 from depsue.protocols import Policy, RewardModel
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Candidate:
         return (1 - nu) * self.old_sums.value + nu * self.new_sums.value
 
 
-class Anticipation:
+class Forecast:
     """The contexts, the calibrated model, and the sums of parts.
 
     Args:
@@ -226,7 +226,7 @@ class Anticipation:
         strengths = NOVEL_STRENGTHS if self.shown else (FIRST_NOVEL_STRENGTH,)
         found: list[tuple[Policy, Sums]] = []
         for strength in strengths:
-            part = ByModel(
+            part = ModelSoftmax(
                 self.novel_model,
                 self.novel,
                 strength=strength,
@@ -248,7 +248,7 @@ def margins(
     *,
     n: int,
     need: float,
-    paired: tuple[float, Anticipation] | None,
+    paired: tuple[float, Forecast] | None,
     deviations: float,
 ) -> FloatArray:
     """How far above the need the bound is likely to lie, at each novelty nu.
@@ -276,9 +276,7 @@ def margins(
 ROUNDS = 60
 
 
-def within_limits(
-    known: Anticipation, settings: ExploreSettings, strength: float
-) -> FloatArray | None:
+def within_limits(known: Forecast, settings: ExploreSettings, strength: float) -> FloatArray | None:
     """(A,) factors that bring every novel action's share of the novel exposure within limits.
 
     Iterative scaling: an action whose share over the contexts is above (below) its limit has its
@@ -296,7 +294,7 @@ def within_limits(
     )
     factors = np.ones(len(novel))
     for _ in range(ROUNDS):
-        part = ByModel(
+        part = ModelSoftmax(
             known.novel_model,
             novel,
             strength=strength,

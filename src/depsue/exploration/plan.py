@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.certificates import FRACTIONS, Folds, Levels, Rules, three_folds
+from depsue.certificates import FRACTIONS, Folds, MixtureLadder, Rules, three_folds
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
@@ -35,8 +35,8 @@ from depsue.exploration.candidates import (
 from depsue.exploration.forecast import FIRST_NOVEL_STRENGTH
 from depsue.exploration.headroom import Aim, Moments, clip_for, reach, rooms, tighter_bound
 from depsue.exploration.settings import MOST_NOVELTY, in_words, require_objective, worth
-from depsue.exploration.trust import kept_promise
-from depsue.policies.cached import Remembering
+from depsue.exploration.trust import trust_on_hidden_items
+from depsue.policies.cached import CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.promises import Promise
 from depsue.protocols import Policy, RewardModel
@@ -119,7 +119,7 @@ class Chosen:
         rules: the promises, delta, the clip, and the bound that is likely to cost least.
     """
 
-    levels: Levels
+    levels: MixtureLadder
     rules: Rules
 
 
@@ -361,11 +361,11 @@ def plan(
     n = independent(readable, folds)
     values = n * len(readable) / max(len(folds.certify), 1)
     rehearsal = rehearse(readable, fitted, logging_policy, values=values, n=n, seed=seed)
-    model = Remembering(fitted(folds.learn, "candidates"), readable.contexts)
+    model = CachedRewardModel(fitted(folds.learn, "candidates"), readable.contexts)
     watch("frontier", 0, 1, "")
     trust = None  # a model of your own is taken at its word
     if fit is None and settings.described and logs.catalogue.features is not None:
-        trust = kept_promise(
+        trust = trust_on_hidden_items(
             readable, settings.rewards, strength=FIRST_NOVEL_STRENGTH, even=EVEN, seed=seed
         )
     found = _Frontier(rehearsal, model, readable, logging_policy, settings, trust)
@@ -545,7 +545,7 @@ class _Frontier:
         tilt = part.tilt if part.tilt is not None else self.new
         used = [place for place in range(3) if shares[:, place].any()]
         every = (self.pi0, tilt, self.new)
-        levels = Levels(tuple(every[place] for place in used), shares[:, used])
+        levels = MixtureLadder(tuple(every[place] for place in used), shares[:, used])
         bound = tighter_bound(self.of[k], pick.novelty, self.n, self.aim)
         return Chosen(levels, replace(rules, bound=bound))
 

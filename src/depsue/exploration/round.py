@@ -1,9 +1,9 @@
 """Certified exploration: the boldest mixture of old and new that the certificate allows.
 
 One round: fix a list of mixtures (1 - nu) pi_old + nu pi_new, safest first (`prepare`); let the
-certifying fold say how far down the list to go (`settle`). While novel actions have not been shown
-their reward counts as zero, so nu is what the tilt earned above the floor; once they have been,
-their own rewards count.
+certifying fold say how far down the list to go (`certify_round`). While novel actions have not been
+shown their reward counts as zero, so nu is what the tilt earned above the floor; once they have
+been, their own rewards count.
 
 What one round of exploration fixes before the certifying rows are read.
 
@@ -29,26 +29,26 @@ from depsue.certificates import (
     CountsReads,
     Credit,
     Folds,
-    Levels,
+    MixtureLadder,
     Rules,
     certify,
 )
-from depsue.certificates.trial import Trial
+from depsue.certificates.trial import PromiseTest
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require, require_settings
 from depsue.exploration.forecast import (
     FIRST_NOVEL_STRENGTH,
-    Anticipation,
     Candidate,
+    Forecast,
     margins,
     within_limits,
 )
 from depsue.exploration.settings import BALANCED, MOST_NOVELTY, ExploreSettings, worth
-from depsue.exploration.trust import kept_promise
+from depsue.exploration.trust import trust_on_hidden_items
 from depsue.policies import BasePolicy, Mixture
-from depsue.policies.cached import Remembered, Remembering
+from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, fit_linear, fit_rewards
@@ -68,7 +68,7 @@ MOST_PAIRS = 30_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Before:
+class RoundInputs:
     """What is there when a round begins.
 
     Args:
@@ -107,7 +107,7 @@ class Expected:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class FrozenCandidate:
     """What is to be certified, all of it fixed.
 
     Args:
@@ -119,7 +119,7 @@ class Prepared:
         model: q-hat.
     """
 
-    levels: Levels
+    levels: MixtureLadder
     new: Policy
     rules: Rules
     expected: Expected
@@ -128,8 +128,8 @@ class Prepared:
 
 
 def prepare(
-    before: Before, settings: ExploreSettings, *, seed: int, watch: Watch = silent
-) -> Prepared:
+    before: RoundInputs, settings: ExploreSettings, *, seed: int, watch: Watch = silent
+) -> FrozenCandidate:
     """Fix what one round will certify; reads the learn and select folds only.
 
     Args:
@@ -156,13 +156,13 @@ def prepare(
     linear = fit_linear(seen)
     calibrating = joined([heldout, folds.select])
     contexts = joined([rows, calibrating]).contexts
-    model = Remembering(Blend([fitted, linear]), contexts)
+    model = CachedRewardModel(Blend([fitted, linear]), contexts)
     hopeful = None
     if settings.novel == "optimistic":
-        hopeful = Remembering(Blend([fitted.combined("optimistic"), linear]), contexts)
+        hopeful = CachedRewardModel(Blend([fitted.combined("optimistic"), linear]), contexts)
     clip = max(len(folds.certify) ** 0.5 / WEIGHT_SHARE, SMALLEST_CLIP)
     trust = _rehearsed(rows, settings, seed) if before.trust is None else before.trust
-    known = Anticipation(
+    known = Forecast(
         folds.select,
         model,
         pi0,
@@ -184,15 +184,15 @@ def prepare(
     choice = _choose(known, len(folds.certify), settings, rules)
     candidate = choice.candidate
     parts = tuple(
-        part if isinstance(part, Remembered) or part is pi0 else Remembered(part, contexts)
+        part if isinstance(part, CachedPolicy) or part is pi0 else CachedPolicy(part, contexts)
         for part in (candidate.old, candidate.new)
     )
-    levels = Levels(parts, np.stack([1 - choice.path, choice.path], axis=1))
+    levels = MixtureLadder(parts, np.stack([1 - choice.path, choice.path], axis=1))
     largest_q = float(known.q_hat.max())
     control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
     rules = _sharpened(rules, levels, folds, control, None if base is pi0 else pi0)
     unit = known.logging_value if known.logging_value > 0 else np.inf
-    return Prepared(
+    return FrozenCandidate(
         levels,
         parts[1],
         rules,
@@ -224,7 +224,7 @@ def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
     if settings.objective == MOST_NOVELTY:
         return 1.0
     strength, even = FIRST_NOVEL_STRENGTH, _even(settings)
-    return kept_promise(rows, settings.rewards, strength=strength, even=even, seed=seed)
+    return trust_on_hidden_items(rows, settings.rewards, strength=strength, even=even, seed=seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +235,7 @@ class _Choice:
     path: FloatArray
 
 
-def _choose(known: Anticipation, n: int, settings: ExploreSettings, rules: Rules) -> _Choice:
+def _choose(known: Forecast, n: int, settings: ExploreSettings, rules: Rules) -> _Choice:
     """The candidate with the best anticipated end, and the path to it."""
     first = settings.promises[0]
     top = rules.ceilings.get(first.name)
@@ -285,7 +285,7 @@ def _reachable(room: FloatArray, start: int) -> IntArray:
 
 
 def _worth(
-    candidate: Candidate, nus: FloatArray, known: Anticipation, settings: ExploreSettings
+    candidate: Candidate, nus: FloatArray, known: Forecast, settings: ExploreSettings
 ) -> FloatArray:
     """What the objective says of each novelty."""
     value = candidate.value(nus) / known.logging_value if known.logging_value > 0 else 0 * nus
@@ -294,7 +294,7 @@ def _worth(
 
 def _sharpened(
     rules: Rules,
-    levels: Levels,
+    levels: MixtureLadder,
     folds: Folds,
     control: Control,
     logging_policy: Policy | None,
@@ -311,7 +311,7 @@ def _sharpened(
     if rows.unit is None:
         times = max(1, round(len(folds.certify) / len(rows)))
         rows = rows.take(np.tile(np.arange(len(rows)), times))
-    trial = Trial(rows, replace(rules, control=control), rules.delta, logging_policy)
+    trial = PromiseTest(rows, replace(rules, control=control), rules.delta, logging_policy)
     found = trial.evidence(levels.parts).mixed(levels.shares[0])
     coefficients = {
         promise.name: trial.best_coefficient(place, found)
@@ -338,7 +338,7 @@ class Explored:
     policy: BasePolicy | Policy
     choice: Choice
     certificate: Certificate
-    prepared: Prepared
+    prepared: FrozenCandidate
 
     @property
     def certified(self) -> bool:
@@ -387,14 +387,14 @@ def explore(
     """
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
-    before = Before(folds, logging_policy)
+    before = RoundInputs(folds, logging_policy)
     prepared = prepare(before, settings, seed=seed, watch=watch)
-    return settle(prepared, before, settings, reads=reads, watch=watch)
+    return certify_round(prepared, before, settings, reads=reads, watch=watch)
 
 
-def settle(
-    prepared: Prepared,
-    before: Before,
+def certify_round(
+    prepared: FrozenCandidate,
+    before: RoundInputs,
     settings: ExploreSettings,
     *,
     reads: CountsReads,
@@ -486,7 +486,7 @@ def choices(
     return tuple(best)
 
 
-def certified_policy(certificate: Certificate, prepared: Prepared) -> BasePolicy:
+def certified_policy(certificate: Certificate, prepared: FrozenCandidate) -> BasePolicy:
     """The policy that a certificate is about."""
     shares = prepared.levels.shares
     same = np.isclose(shares[:, 1], certificate.shares[1])
@@ -494,7 +494,7 @@ def certified_policy(certificate: Certificate, prepared: Prepared) -> BasePolicy
 
 
 def _policy_of(
-    choice: Choice, certificate: Certificate, prepared: Prepared, pi0: Policy
+    choice: Choice, certificate: Certificate, prepared: FrozenCandidate, pi0: Policy
 ) -> BasePolicy | Policy:
     """The policy that a choice means."""
     if choice.what == "certified":

@@ -22,10 +22,10 @@ from depsue.certificates import (
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import DriftReport, check_drift
 from depsue.errors import require, require_settings
-from depsue.exploration.round import Before, Explored, Prepared, prepare, settle
+from depsue.exploration.round import Explored, FrozenCandidate, RoundInputs, certify_round, prepare
 from depsue.exploration.settings import ExploreSettings
 from depsue.learners.depsue import novelty_on, observed
-from depsue.policies.cached import Remembered, Remembering
+from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
 
@@ -47,7 +47,7 @@ def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
     )
 
 
-class Course:
+class CampaignState:
     """The logs of every round so far, and what logged the newest.
 
     The same calls in the same order give the same state: a campaign is taken up again by telling
@@ -92,11 +92,11 @@ class Course:
         self.trust: float | None = None
         self.may_owe: set[str] = set()  # promises that something served without a certificate for
 
-    def before(self, decisions: int) -> Before:
+    def before(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
         self._look_for_drift(folds)
-        return Before(
+        return RoundInputs(
             folds,
             self.pi0,
             self.base,
@@ -272,16 +272,16 @@ def run_exploration(
     pi0 = environment.logging_policy
     reads = Reads() if reads is None else reads
     logs = observed(environment, pi0, m, 0) if logs is None else logs
-    course = Course(settings, pi0, logs, campaign, reads.level(settings.level, 1))
+    course = CampaignState(settings, pi0, logs, campaign, reads.level(settings.level, 1))
     deployments: list[Exploration] = []
-    remembered: list[Remembered] = []
+    remembered: list[CachedPolicy] = []
     for k in range(1, settings.deployments + 1):
         named = _named(watch, f"exploration {k}/{settings.deployments}")
         try:
             before = course.before(m)
             of_round = rng.derive(seed, "exploration", k)
             prepared = prepare(before, course.settings, seed=of_round, watch=named)
-            explored = settle(prepared, before, course.settings, reads=reads, watch=named)
+            explored = certify_round(prepared, before, course.settings, reads=reads, watch=named)
         except KeyboardInterrupt:  # what was served is not lost
             stopped = tuple(deployments)
             return ExplorationResult(pi0, course.logging_value, stopped, interrupted=True)
@@ -307,14 +307,14 @@ def run_exploration(
     return ExplorationResult(pi0, course.logging_value, tuple(deployments))
 
 
-def _forget(prepared: Prepared, remembered: list[Remembered]) -> list[Remembered]:
+def _forget(prepared: FrozenCandidate, remembered: list[CachedPolicy]) -> list[CachedPolicy]:
     """Free the tables of contexts x actions that the next round does not need.
 
     Returns what remembers the others, to be freed a round later.
     """
-    newest = [part for part in prepared.levels.parts if isinstance(part, Remembered)]
+    newest = [part for part in prepared.levels.parts if isinstance(part, CachedPolicy)]
     for model in (prepared.model, *(getattr(part.policy, "model", None) for part in newest)):
-        if isinstance(model, Remembering):
+        if isinstance(model, CachedRewardModel):
             model.forget()
     for part in remembered:
         if not any(part is one for one in newest):

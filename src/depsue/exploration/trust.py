@@ -19,7 +19,7 @@ import numpy as np
 from depsue import rng
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
-from depsue.policies.tilted import ByModel
+from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import RewardModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
 from depsue.rewards.fit import heldout_split
@@ -84,7 +84,7 @@ HIGHEST_SHARE = 0.01
 """No hidden row has more than this share of all weight."""
 
 
-def kept_promise(
+def trust_on_hidden_items(
     rows: LoggedData,
     settings: RewardSettings,
     *,
@@ -129,7 +129,7 @@ def kept_promise(
     q_hat[:, every] = pairs.reshape(u, count)
     centred = q_hat[:, every] - q_hat[:, every].mean(axis=1, keepdims=True)
     scale = max(float(centred.std()), 1e-9)
-    pi = ByModel(model, hidden, strength=strength, scale=scale, even=even).choice(q_hat)
+    pi = ModelSoftmax(model, hidden, strength=strength, scale=scale, even=even).choice(q_hat)
     weight = pi[tested.context, tested.action] / tested.propensity
     weight = np.minimum(weight, HIGHEST_SHARE * weight.sum())
     share = weight / weight.sum()

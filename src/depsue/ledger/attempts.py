@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from depsue.errors import ConfigError, require
 from depsue.ledger import tables
-from depsue.ledger.book import Book, Row
+from depsue.ledger.book import Row, Transaction
 from depsue.ledger.records import Verdict
 
 
-def begin(book: Book, campaign: str, round: int, data_hash: str, policy_hash: str) -> int:
+def begin(book: Transaction, campaign: str, round: int, data_hash: str, policy_hash: str) -> int:
     """Count an attempt, or continue the one that this candidate has; its number."""
     declared = book.campaign(campaign, round)
     own = book.first(tables.reads, campaign=campaign, round=round, policy_hash=policy_hash)
@@ -60,7 +60,7 @@ def begin(book: Book, campaign: str, round: int, data_hash: str, policy_hash: st
 
 
 def finish(
-    book: Book, campaign: str, round: int, policy_hash: str, certificate: Verdict, text: str
+    book: Transaction, campaign: str, round: int, policy_hash: str, certificate: Verdict, text: str
 ) -> Row:
     """Write the verdict of an attempt, once."""
     begun = _begun(book, campaign, round, policy_hash)
@@ -84,13 +84,13 @@ def finish(
     return _end(book, begun, values)
 
 
-def abandon(book: Book, campaign: str, round: int, policy_hash: str, why: str) -> Row:
+def abandon(book: Transaction, campaign: str, round: int, policy_hash: str, why: str) -> Row:
     """Give an open attempt up: it failed."""
     begun = _begun(book, campaign, round, policy_hash)
     return _end(book, begun, {"passed": 0, "certified": None, "certificate": None, "note": why})
 
 
-def _end(book: Book, begun: Row, values: Mapping[str, object]) -> Row:
+def _end(book: Transaction, begun: Row, values: Mapping[str, object]) -> Row:
     words = {0: "failed", 1: "passed"}
     if begun.passed is None:
         known = {"read_id": begun.id, "campaign": begun.campaign, "round": begun.round}
@@ -106,7 +106,7 @@ def _end(book: Book, begun: Row, values: Mapping[str, object]) -> Row:
     return _begun(book, begun.campaign, begun.round, begun.policy_hash)
 
 
-def _begun(book: Book, campaign: str, round: int, policy_hash: str) -> Row:
+def _begun(book: Transaction, campaign: str, round: int, policy_hash: str) -> Row:
     book.campaign(campaign, round)
     found = book.first(tables.reads, campaign=campaign, round=round, policy_hash=policy_hash)
     if found is None:
@@ -118,7 +118,7 @@ def _begun(book: Book, campaign: str, round: int, policy_hash: str) -> Row:
     return found
 
 
-def _require_none_open(book: Book, campaign: str, round: int) -> None:
+def _require_none_open(book: Transaction, campaign: str, round: int) -> None:
     for row in book.all(tables.reads, campaign=campaign, round=round):
         if row.passed is None:
             raise ConfigError(
@@ -129,7 +129,7 @@ def _require_none_open(book: Book, campaign: str, round: int) -> None:
             )
 
 
-def _earlier(book: Book, declared: Row, data_hash: str) -> int:
+def _earlier(book: Transaction, declared: Row, data_hash: str) -> int:
     """How many attempts read these rows, in any campaign; refuse if none may follow."""
     earlier = book.all(tables.reads, data_hash=data_hash)
     if not earlier:

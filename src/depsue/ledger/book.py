@@ -16,7 +16,7 @@ from depsue.ledger.checks import checked_name
 Row = sa.Row[Any]
 
 
-class Book:
+class Transaction:
     """The ledger, open for one person's writing.
 
     Args:

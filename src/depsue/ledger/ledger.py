@@ -9,7 +9,7 @@ from typing import Any
 
 from depsue.errors import ConfigError, require, short
 from depsue.ledger import attempts, tables
-from depsue.ledger.book import Book
+from depsue.ledger.book import Transaction
 from depsue.ledger.checks import (
     checked_count,
     checked_hash,
@@ -203,13 +203,13 @@ class Ledger(Reading):
         return CountedReads(self, campaign, round, policy_hash, by=by)
 
     @contextmanager
-    def _writing(self, by: str) -> Iterator[Book]:
+    def _writing(self, by: str) -> Iterator[Transaction]:
         checked_name(by, "who writes")
         with self.database.writing() as connection:
-            yield Book(connection, by)
+            yield Transaction(connection, by)
 
 
-def _require_observable(book: Book, campaign: str, round: int, data_hash: str) -> None:
+def _require_observable(book: Transaction, campaign: str, round: int, data_hash: str) -> None:
     same = book.first(tables.observations, campaign=campaign, data_hash=data_hash)
     if same is not None:
         raise ConfigError(
@@ -227,7 +227,7 @@ def _require_observable(book: Book, campaign: str, round: int, data_hash: str) -
         )
 
 
-def _require_certified(book: Book, campaign: str, round: int, policy_hash: str) -> None:
+def _require_certified(book: Transaction, campaign: str, round: int, policy_hash: str) -> None:
     rows = book.all(tables.reads, campaign=campaign, round=round)
     passed = any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows)
     fixed = [

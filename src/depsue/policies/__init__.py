@@ -5,9 +5,9 @@
 
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load, save
-from depsue.policies.given import Given, given_policy
+from depsue.policies.given import NamedPolicy, given_policy
 from depsue.policies.onnx import OnnxScores
-from depsue.policies.scores import Outside, OwnPolicy, ScoreTable
+from depsue.policies.scores import ExternalModel, OwnPolicy, ScoreTable
 from depsue.policies.simple import (
     ByItem,
     EpsilonGreedy,
@@ -21,10 +21,10 @@ __all__ = [
     "BasePolicy",
     "ByItem",
     "EpsilonGreedy",
-    "Given",
+    "NamedPolicy",
     "Mixture",
     "OnnxScores",
-    "Outside",
+    "ExternalModel",
     "OwnPolicy",
     "ScoreTable",
     "SoftmaxOfScores",

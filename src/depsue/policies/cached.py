@@ -90,7 +90,7 @@ class Memory:
         return out
 
 
-class Remembering:
+class CachedRewardModel:
     """A reward model that keeps its answers; other contexts are passed on to the model.
 
     Args:
@@ -128,7 +128,7 @@ class Remembering:
         return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
 
 
-class Remembered(BasePolicy):
+class CachedPolicy(BasePolicy):
     """A policy whose distributions are kept; other contexts are passed on to the policy.
 
     It is saved, and hashed, as the policy that it remembers.

@@ -10,10 +10,10 @@ from depsue import artifacts
 from depsue.data.catalogue import ActionCatalogue
 from depsue.errors import DepsueError, FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
-from depsue.policies.restricted import Adapted
+from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.scores import HANDED_IN, OwnPolicy, Scores
 from depsue.policies.simple import ByItem, EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
-from depsue.policies.tilted import ByModel, Tilted
+from depsue.policies.tilted import ModelSoftmax, Tilted
 
 FAMILY = "policy"
 
@@ -56,7 +56,7 @@ def load(
 
     With a catalogue, a policy that was saved for another one is refused, too: its actions are
     positions in the catalogue and would come out as other items. `outside` hands in the callables
-    that were saved by name (`depsue.policies.scores.Outside`).
+    that were saved by name (`depsue.policies.scores.ExternalModel`).
     """
     kind, settings, arrays = artifacts.read(folder, family=FAMILY)
     saved_for = settings.get("catalogue")
@@ -79,9 +79,9 @@ def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
     from depsue.policies.network import NetworkPolicy
 
     known = (
-        Adapted,
+        RestrictedPolicy,
         ByItem,
-        ByModel,
+        ModelSoftmax,
         EpsilonGreedy,
         Mixture,
         NetworkPolicy,

@@ -249,7 +249,7 @@ CURE = (
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class NamedPolicy:
     """A policy that was named in words.
 
     Args:
@@ -267,7 +267,7 @@ def given_policy(
     *,
     logs: LoggedData | None = None,
     contexts: Contexts = (),
-) -> Given:
+) -> NamedPolicy:
     """pi0 as a command line names it.
 
     Args:
@@ -289,7 +289,7 @@ def given_policy(
     kind = path.suffix.lower()
     if path.is_dir() and not scores:
         notes = (f"pi0 is the policy saved in {path.name}",)
-        given = Given(load(path, catalogue=catalogue), notes)
+        given = NamedPolicy(load(path, catalogue=catalogue), notes)
     elif kind == ".onnx":
         given = _onnx(path, catalogue, logs, scores)
     else:
@@ -303,13 +303,13 @@ def given_policy(
     return given
 
 
-def _uniform(catalogue: ActionCatalogue) -> Given:
+def _uniform(catalogue: ActionCatalogue) -> NamedPolicy:
     count = len(catalogue.supported_actions)
     note = f"pi0 shows each of the {count:,} supported items with the same probability"
-    return Given(Uniform(~catalogue.novel), (note,))
+    return NamedPolicy(Uniform(~catalogue.novel), (note,))
 
 
-def _logged(catalogue: ActionCatalogue, logs: LoggedData | None) -> Given:
+def _logged(catalogue: ActionCatalogue, logs: LoggedData | None) -> NamedPolicy:
     """The propensities of round 0, if they are one number per item and sum to 1."""
     if logs is None:
         raise ConfigError(
@@ -360,10 +360,12 @@ def _logged(catalogue: ActionCatalogue, logs: LoggedData | None) -> Given:
     if len(never):
         names = listed_names(never.tolist())
         notes.append(f"supported items that were never logged get probability 0: {names}")
-    return Given(ByItem(shares / total), tuple(notes))
+    return NamedPolicy(ByItem(shares / total), tuple(notes))
 
 
-def _onnx(path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, scores: bool) -> Given:
+def _onnx(
+    path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, scores: bool
+) -> NamedPolicy:
     model = OnnxScores.read(path)
     columns, supported, size = model.n_actions, catalogue.supported_actions, len(catalogue)
     require(
@@ -378,7 +380,7 @@ def _onnx(path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, score
         model = OnnxScores(model.content, places=supported, n_actions=size)
         notes.append("its columns are the supported items, in the order of the catalogue")
     if scores:
-        return Given(SoftmaxOfScores(model, 1.0, ~catalogue.novel), tuple(notes))
+        return NamedPolicy(SoftmaxOfScores(model, 1.0, ~catalogue.novel), tuple(notes))
     try_at = np.stack([np.zeros(model.d), np.ones(model.d)]) if logs is None else logs.contexts
     out = np.asarray(model(np.asarray(try_at[:1000], dtype=np.float32)), dtype=np.float64)
     off = ~((out >= 0).all(axis=1) & (np.abs(out.sum(axis=1) - 1) <= 1e-5))
@@ -390,22 +392,22 @@ def _onnx(path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, score
         cure=f"if they are scores whose softmax is pi0: {AS_SCORES}{path.name}",
         error=PolicyError,
     )
-    return Given(OwnPolicy(model, size), tuple(notes))
+    return NamedPolicy(OwnPolicy(model, size), tuple(notes))
 
 
-def _table(path: Path, catalogue: ActionCatalogue, contexts: Contexts, scores: bool) -> Given:
+def _table(path: Path, catalogue: ActionCatalogue, contexts: Contexts, scores: bool) -> NamedPolicy:
     shares = None if scores else read_shares(path, catalogue, contexts)
     if shares is not None:
         note = f"pi0 is {path.name}: one probability per item, whatever the context"
-        return Given(ByItem(shares), (note,))
+        return NamedPolicy(ByItem(shares), (note,))
     column = "scores" if scores else "probabilities"
     table, notes = read_table(path, catalogue, contexts, column=column)
     what = (
         f"pi0 is {'the softmax of ' * scores}{path.name}, for its {len(table.contexts):,} contexts"
     )
     if scores:
-        return Given(SoftmaxOfScores(table, 1.0, ~catalogue.novel), (what, *notes))
-    return Given(OwnPolicy(table, len(catalogue)), (what, *notes))
+        return NamedPolicy(SoftmaxOfScores(table, 1.0, ~catalogue.novel), (what, *notes))
+    return NamedPolicy(OwnPolicy(table, len(catalogue)), (what, *notes))
 
 
 def _try(policy: BasePolicy, catalogue: ActionCatalogue, logs: LoggedData) -> None:

@@ -13,7 +13,7 @@ from depsue.policies.scores import State
 from depsue.policies.simple import checked_support
 
 
-class Adapted(BasePolicy):
+class RestrictedPolicy(BasePolicy):
     """The policy over a longer list of actions, held to those that may be shown.
 
     pi(a|x) = p(a|x) / sum of p over the allowed actions, for allowed a. Actions that the policy
@@ -67,7 +67,7 @@ class Adapted(BasePolicy):
         return {"kind": self.policy.kind, "settings": settings}, inner
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Adapted:
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> RestrictedPolicy:
         from depsue.policies.files import rebuild
 
         own = {

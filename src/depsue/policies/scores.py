@@ -76,7 +76,7 @@ class ScoreTable:
         return {}, {"contexts": self.contexts, "scores": self.scores}
 
 
-class Outside:
+class ExternalModel:
     """A team's own callable that is saved by its name alone.
 
     The file of a policy that uses it holds the name; whoever loads it hands the callable in again:
@@ -115,7 +115,7 @@ class Outside:
 def outside_of(policy: object) -> dict[str, Scores]:
     """The callables that a policy is saved with by name, as `load` takes them."""
     found = getattr(policy, "_call", getattr(policy, "_scores", None))
-    if isinstance(found, Outside) and found.call is not None:
+    if isinstance(found, ExternalModel) and found.call is not None:
         return {found.name: found.call}
     return {}
 
@@ -168,7 +168,7 @@ class OwnPolicy(BasePolicy):
 
 def saved_scores(scores: Scores, policy: BasePolicy) -> State:
     """Settings (JSON) and arrays of a table or of an ONNX model; another callable is refused."""
-    if isinstance(scores, ScoreTable | OnnxScores | Outside):
+    if isinstance(scores, ScoreTable | OnnxScores | ExternalModel):
         return scores.saved_state()
     raise PolicyError(
         f"a {type(policy).__name__} over a callable cannot be saved",
@@ -180,11 +180,11 @@ def saved_scores(scores: Scores, policy: BasePolicy) -> State:
 
 def rebuilt_scores(
     settings: dict[str, Any], arrays: dict[str, Any]
-) -> ScoreTable | OnnxScores | Outside:
+) -> ScoreTable | OnnxScores | ExternalModel:
     """The table, the ONNX model, or the name of the callable, that was saved."""
     if "outside" in settings:
         name = settings["outside"]
-        return Outside(name, HANDED_IN.get().get(name))
+        return ExternalModel(name, HANDED_IN.get().get(name))
     if "onnx" in arrays:
         return OnnxScores.from_state(settings, arrays)
     return ScoreTable(arrays["contexts"], arrays["scores"])

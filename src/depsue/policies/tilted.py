@@ -9,7 +9,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, Mask
 from depsue.errors import FileError, PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy, whole
-from depsue.policies.cached import Remembering
+from depsue.policies.cached import CachedRewardModel
 from depsue.policies.scores import State, rebuilt_scores
 from depsue.policies.simple import checked_support
 from depsue.protocols import Policy, RewardModel
@@ -85,7 +85,7 @@ class Tilted(BasePolicy):
         return cls(base, model, **numbers)
 
 
-class ByModel(BasePolicy):
+class ModelSoftmax(BasePolicy):
     """A choice among some actions: softmax of (q-hat - its mean) / scale, partly uniform.
 
     pi(a|x) = even / m + (1 - even) c_a exp(strength s(x, a)) / sum over these m actions, with
@@ -159,7 +159,7 @@ class ByModel(BasePolicy):
         }
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ByModel:
+    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ModelSoftmax:
         model, _ = _rebuilt(settings, arrays)
         numbers = {name: settings[name] for name in ("strength", "scale", "even")}
         support = arrays["support"].astype(bool)
@@ -176,7 +176,7 @@ def _state_with_model(
 ) -> State:
     from depsue.rewards.linear import state_of
 
-    inner = model.model if isinstance(model, Remembering) else model
+    inner = model.model if isinstance(model, CachedRewardModel) else model
     try:
         kind, model_settings, model_arrays = state_of(inner)
     except FileError as problem:
@@ -210,5 +210,5 @@ def _rebuilt(
     model = rebuilt(inner["kind"], inner["settings"], below("model."), rebuilt_scores)
     base = settings.get("base")
     if base is None:
-        return Remembering(model), None
-    return Remembering(model), rebuild(base["kind"], base["settings"], below("base."))
+        return CachedRewardModel(model), None
+    return CachedRewardModel(model), rebuild(base["kind"], base["settings"], below("base."))

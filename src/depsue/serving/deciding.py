@@ -18,7 +18,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, require, short
-from depsue.serving.live import Live
+from depsue.serving.live import ServedPolicy
 from depsue.serving.messages import Decide, Id
 from depsue.serving.store import Decision, new_ids
 
@@ -96,7 +96,7 @@ class Endpoint:
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def check_request(request: Decide, live: Live) -> None:
+def check_request(request: Decide, live: ServedPolicy) -> None:
     """Refuse what cannot be decided, before anything is drawn."""
     live.reader.check(request.context)
     if request.candidates is not None:
@@ -136,7 +136,7 @@ def require_same_request(request: Decide, asked: str | None) -> None:
 
 def decide(
     requests: Sequence[Decide],
-    live: Live,
+    live: ServedPolicy,
     rng: np.random.Generator,
     *,
     holdout: float,
@@ -212,7 +212,7 @@ def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
     return np.asarray(np.minimum(found, last))  # whatever the rounding
 
 
-def _places(request: Decide, live: Live) -> IntArray:
+def _places(request: Decide, live: ServedPolicy) -> IntArray:
     return np.array(sorted({live.places[one] for one in request.candidates or ()}), dtype=np.intp)
 
 

@@ -22,7 +22,7 @@ MOST_REMEMBERED = 1 << 23
 
 
 @dataclass(frozen=True, eq=False)
-class Live:
+class ServedPolicy:
     """What serves; it never changes, another takes its place.
 
     Args:
@@ -105,7 +105,7 @@ def what_serves(campaign: Campaign) -> tuple[int, str]:
     return deployed[-1].round, deployed[-1].policy_hash
 
 
-def load_live(campaign: Campaign) -> Live:
+def load_live(campaign: Campaign) -> ServedPolicy:
     """What serves now, its files checked against their hashes; a FileError if they are damaged."""
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
@@ -116,7 +116,7 @@ def load_live(campaign: Campaign) -> Live:
         policy = pi0
     else:
         policy = campaign.widened(campaign.policy(max(k, 1), hash), catalogue)
-    return Live(
+    return ServedPolicy(
         round=k,
         hash=hash,
         what=choice.what,

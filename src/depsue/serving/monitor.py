@@ -58,7 +58,7 @@ class Evidence:
         return float(np.logaddexp.reduce(self._logs)) - math.log(len(self._logs))
 
 
-class Against:
+class FloorTest:
     """Evidence that one promise is not kept.
 
     Args:
@@ -137,7 +137,7 @@ def weights(
     return p_policy / mixed, p_pi0 / mixed
 
 
-class Frequencies:
+class PropensityTest:
     """Evidence that shown actions do not follow the distributions they are said to be drawn from.
 
     The place of an action in its distribution, with chance where it has mass, is uniform on
@@ -187,7 +187,7 @@ class Frequencies:
         )
 
 
-class Sequence95:
+class ConfidenceSequence:
     """A mean with a confidence sequence: right at all times together in 95% of runs.
 
     Args:

@@ -19,12 +19,12 @@ from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
 from depsue.files import hold_file
 from depsue.serving.deciding import Endpoint
-from depsue.serving.live import Live, load_live, what_serves
+from depsue.serving.live import ServedPolicy, load_live, what_serves
 from depsue.serving.messages import Rewarded
 from depsue.serving.monitor import ContextDrift, Finding
 from depsue.serving.settings import SPOOL, TRIPPED, ServingSettings, store_address
 from depsue.serving.store import Event, Reward, Store, StoreGone
-from depsue.serving.watching import Watching
+from depsue.serving.watching import MonitorRun
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Spool
 
@@ -32,7 +32,7 @@ REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""
 
 
-class Stint(NamedTuple):
+class MonitorEpoch(NamedTuple):
     """From when on the monitor watches what serves.
 
     Args:
@@ -41,7 +41,7 @@ class Stint(NamedTuple):
         after: the newest decision before it.
     """
 
-    live: Live
+    live: ServedPolicy
     number: int
     after: int
 
@@ -70,15 +70,15 @@ class Service:
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
         self.spool = Spool(folder / SPOOL)
-        self.live: Live = load_live(campaign)
+        self.live: ServedPolicy = load_live(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
         self._trip_file = folder / TRIPPED
         self._tripped = ""
         self._unrecorded: tuple[str, str] | None = None
-        self.watching: Watching | None = None
-        self._stint: Stint | None = None
-        self._watched: Stint | None = None
+        self.watching: MonitorRun | None = None
+        self._stint: MonitorEpoch | None = None
+        self._watched: MonitorEpoch | None = None
         self._events: list[Event] = []
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -244,7 +244,7 @@ class Service:
         watched = stint is not None and stint.live is self.live
         return self._tripped or ("" if watched else "the monitor does not watch yet")
 
-    def _begun(self, live: Live) -> Stint:
+    def _begun(self, live: ServedPolicy) -> MonitorEpoch:
         """The present stint of what serves: taken up again after a restart, else begun."""
         events = self.reader.events()
         mine = [one for one in events if one.kind != "trip" and one.round == live.round]
@@ -255,11 +255,11 @@ class Service:
             events = self.reader.events()
         self._events = events
         stints = [one for one in events if one.kind == "watch" and one.round == live.round]
-        return Stint(live, len(stints), stints[-1].after)
+        return MonitorEpoch(live, len(stints), stints[-1].after)
 
-    def _watching(self, stint: Stint) -> Watching:
+    def _watching(self, stint: MonitorEpoch) -> MonitorRun:
         explore = self.campaign.settings.explore
-        return Watching(
+        return MonitorRun(
             stint.live,
             self.settings,
             tuple(explore.promises),

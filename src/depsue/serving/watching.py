@@ -20,13 +20,13 @@ from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.promises import Promise
 from depsue.serving.contexts import as_text
 from depsue.serving.joining import earned_by, used_reward
-from depsue.serving.live import Live
+from depsue.serving.live import ServedPolicy
 from depsue.serving.monitor import (
-    Against,
+    ConfidenceSequence,
     ContextDrift,
     Finding,
-    Frequencies,
-    Sequence95,
+    FloorTest,
+    PropensityTest,
     finding,
     level_of_test,
     weights,
@@ -64,7 +64,7 @@ class Point:
 
 
 @dataclass(eq=False)
-class Watching:
+class MonitorRun:
     """One stint of one policy: from its deployment, or from a lift, until the next.
 
     Args:
@@ -77,7 +77,7 @@ class Watching:
         drift: what contexts are held against; None where the logs could not be read.
     """
 
-    live: Live
+    live: ServedPolicy
     settings: ServingSettings
     promises: tuple[Promise, ...]
     rounds: int
@@ -93,7 +93,7 @@ class Watching:
         level = level_of_test(self.settings.delta, self.rounds, tests, self.stint)
         mapping = self.live.mapping
         self._against = [
-            Against(
+            FloorTest(
                 one,
                 by=by,
                 r_max=mapping.r_max if one.r_max is None else one.r_max,
@@ -104,9 +104,12 @@ class Watching:
             for one in self.promises
             for by in ways
         ]
-        self._frequencies = Frequencies(level)
+        self._frequencies = PropensityTest(level)
         self._limit = FEWEST
-        self._policy, self._pi0 = Sequence95(mapping.r_max), Sequence95(mapping.r_max)
+        self._policy, self._pi0 = (
+            ConfidenceSequence(mapping.r_max),
+            ConfidenceSequence(mapping.r_max),
+        )
         self._margin, self._novel = 0.0, 0
         size = len(self.live.catalogue)
         self.shown: IntArray = np.zeros(size, dtype=np.int64)

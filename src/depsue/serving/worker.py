@@ -19,7 +19,7 @@ import torch
 
 from depsue.errors import DepsueError, PolicyError
 from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
-from depsue.serving.live import Live
+from depsue.serving.live import ServedPolicy
 from depsue.serving.messages import Decide, Decided
 from depsue.serving.store import Decision, Reward, Store, StoreGone
 from depsue.serving.writing import Batch, Job, Spool, Writer
@@ -57,7 +57,7 @@ class Worker:
         store: Store,
         reader: Store,
         spool: Spool,
-        live: Callable[[], Live],
+        live: Callable[[], ServedPolicy],
         fallback: Callable[[], str],
         *,
         holdout: float,
@@ -168,7 +168,7 @@ class Worker:
             self._told("worker failed", error=f"{type(problem).__name__}: {problem}")
             return [Batch(jobs, live, [problem] * len(jobs))]
 
-    def _decided(self, jobs: list[Job], live: Live) -> Batch:
+    def _decided(self, jobs: list[Job], live: ServedPolicy) -> Batch:
         batch = Batch(jobs, live, [None] * len(jobs))
         batch.known = self._known([one for job in jobs for one in job.requests])
         asked = {key: one.asked for key, one in batch.known.items()}
@@ -199,7 +199,7 @@ class Worker:
                 self.writer.lost(problem)
         return found
 
-    def _draw(self, wanted: Sequence[Decide], live: Live, reason: str) -> list[Decision]:
+    def _draw(self, wanted: Sequence[Decide], live: ServedPolicy, reason: str) -> list[Decision]:
         return decide(
             wanted,
             live,
@@ -209,7 +209,7 @@ class Worker:
             own_pi0=self._own_pi0,
         )
 
-    def _again(self, wanted: Sequence[Decide], live: Live) -> list[Decision]:
+    def _again(self, wanted: Sequence[Decide], live: ServedPolicy) -> list[Decision]:
         """What pi0 decides while the store is gone; called by the writer."""
         if not wanted:
             return []
@@ -247,7 +247,7 @@ class Worker:
 
 def _new_requests(
     requests: Sequence[Decide],
-    live: Live,
+    live: ServedPolicy,
     asked: dict[str, str | None],
     pending: dict[str, str | None],
 ) -> list[Decide]:

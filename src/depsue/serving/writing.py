@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from depsue.errors import DepsueError, FileError
-from depsue.serving.live import Live
+from depsue.serving.live import ServedPolicy
 from depsue.serving.messages import Decide
 from depsue.serving.store import Decision, Reward, Store, StoreGone
 
@@ -156,7 +156,7 @@ class Batch:
     """
 
     jobs: list[Job]
-    live: Live
+    live: ServedPolicy
     answers: list[Any]
     wanted: list[Decide] = field(default_factory=list)
     made: list[Decision] = field(default_factory=list)
@@ -186,7 +186,7 @@ class Writer:
         store: Store,
         spool: Spool,
         *,
-        again: Callable[[Sequence[Decide], Live], list[Decision]],
+        again: Callable[[Sequence[Decide], ServedPolicy], list[Decision]],
         on_gone: str,
         answered: Callable[[Batch], None],
         told: Callable[..., None],

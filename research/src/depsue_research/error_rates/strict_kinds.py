@@ -11,7 +11,16 @@ import numpy as np
 
 from depsue import rng
 from depsue.bounds import Hcope
-from depsue.certificates import Control, Levels, Reads, Rules, Served, certify, earned, three_folds
+from depsue.certificates import (
+    Control,
+    MixtureLadder,
+    Reads,
+    Rules,
+    Served,
+    certify,
+    earned,
+    three_folds,
+)
 from depsue.certificates.folds import Folds
 from depsue.certificates.terms import bound_for, safety_terms
 from depsue.data.checks import read_only
@@ -34,11 +43,11 @@ ATTEMPTS, TRIES, ROUNDS = 5, 20, 5
 """Candidates on the same rows, splits of the same logs, and K."""
 Outcome = dict[Key, bool]
 """Whether a certificate was issued in error."""
-Trial = Callable[[np.random.Generator], Outcome]
+PromiseTest = Callable[[np.random.Generator], Outcome]
 
 
 @cache
-def candidates(name: str, count: int = 1) -> tuple[SmallWorld, list[Levels]]:
+def candidates(name: str, count: int = 1) -> tuple[SmallWorld, list[MixtureLadder]]:
     """A world and policies in it that just miss the floor, each as a list of one level."""
     world, draw = small_world(name), rng.generator(0, "candidates", name)
     below = (1 - MISS) * world.floor
@@ -46,9 +55,9 @@ def candidates(name: str, count: int = 1) -> tuple[SmallWorld, list[Levels]]:
     return world, [alone(world.policy(pi)) for pi in mixed]
 
 
-def alone(policy: OwnPolicy) -> Levels:
+def alone(policy: OwnPolicy) -> MixtureLadder:
     """A list of one level."""
-    return Levels((policy,), np.array([[1.0]]))
+    return MixtureLadder((policy,), np.array([[1.0]]))
 
 
 def rules_for(world: SmallWorld, bound: str, floor: Floor | None = None) -> Rules:
@@ -61,12 +70,14 @@ def folds_of(logs: LoggedData) -> Folds:
     return three_folds(logs, "error rates", FRACTIONS)
 
 
-def issued(levels: Levels, folds: Folds, rules: Rules, reads: Reads | None = None) -> bool:
+def issued(levels: MixtureLadder, folds: Folds, rules: Rules, reads: Reads | None = None) -> bool:
     """Whether a strict certificate is issued, by the first verdict unless reads are counted."""
     return certify(levels, folds, rules, reads or Reads()).passed
 
 
-def one_floor(name: str, paired: Sequence[str] = PAIRED, absolute: Sequence[str] = ALL) -> Trial:
+def one_floor(
+    name: str, paired: Sequence[str] = PAIRED, absolute: Sequence[str] = ALL
+) -> PromiseTest:
     """One candidate in the world of that name; the bounds for each of the two floors."""
 
     def trial(draw: np.random.Generator) -> Outcome:
@@ -117,7 +128,7 @@ def list_of_levels(draw: np.random.Generator) -> Outcome:
     ends = np.concatenate([np.linspace(1.2, 1.005, 10), np.linspace(1 - MISS, 0.95, 10)])
     shares = np.array([world.share_for(best, float(end) * world.floor) for end in ends])
     parts = (world.policy(best), Uniform(world.catalogue.novel))
-    levels = Levels(parts, np.column_stack([1 - shares, shares]))
+    levels = MixtureLadder(parts, np.column_stack([1 - shares, shares]))
     out = {}
     for bound in PAIRED:
         found = certify(levels, folds, rules_for(world, bound), Reads())
@@ -228,7 +239,7 @@ def sharper(draw: np.random.Generator) -> Outcome:
 
 
 @cache
-def by_groups() -> tuple[SmallWorld, list[Levels]]:
+def by_groups() -> tuple[SmallWorld, list[MixtureLadder]]:
     """Two actions a group, of equal reward; and a policy that just misses the floor."""
     world = small_world(BASE)
     q = np.repeat(world.q.reshape(len(world.q), -1, 2).mean(axis=2), 2, axis=1)
@@ -237,7 +248,7 @@ def by_groups() -> tuple[SmallWorld, list[Levels]]:
     return world, [alone(world.policy(mixed))]
 
 
-TRIALS: dict[str, Trial] = {
+TRIALS: dict[str, PromiseTest] = {
     "plain": one_floor("plain"),
     "rare rewards": one_floor("rare rewards"),
     "novel mass": one_floor("novel mass"),
@@ -253,7 +264,7 @@ TRIALS: dict[str, Trial] = {
 """Each draws its own logs and says which certificates were issued in error."""
 
 
-def repeated(name: str, trial: Trial, replications: int, seed: int) -> list[Rate]:
+def repeated(name: str, trial: PromiseTest, replications: int, seed: int) -> list[Rate]:
     """The trial so many times: a rate for each kind in it."""
     errors: Counter[Key] = Counter()
     for place in range(replications):

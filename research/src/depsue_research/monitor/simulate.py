@@ -9,7 +9,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.promises import Floor, Promise
-from depsue.serving.monitor import Against, Frequencies, level_of_test, weights
+from depsue.serving.monitor import FloorTest, PropensityTest, level_of_test, weights
 
 PI0: FloatArray = np.array([0.5, 0.3, 0.15, 0.05, 0.0])
 POLICY: FloatArray = np.array([0.42, 0.24, 0.12, 0.12, 0.10])
@@ -76,9 +76,10 @@ def trips_at(
     level = level_of_test(delta, rounds, len(ways) + 1, 1)
     promise = Promise(Floor(ratio))
     tests = [
-        Against(promise, by=by, r_max=1.0, credit=0.0, holdout=holdout, level=level) for by in ways
+        FloorTest(promise, by=by, r_max=1.0, credit=0.0, holdout=holdout, level=level)
+        for by in ways
     ]
-    frequencies = Frequencies(level)
+    frequencies = PropensityTest(level)
     for start in range(0, decisions, BATCH):
         held = rng.random(BATCH) < holdout
         u = rng.random(BATCH)
