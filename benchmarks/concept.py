@@ -21,9 +21,9 @@ from matplotlib.figure import Figure
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.exploration import ExploreSettings, run_exploration
+from depsue.files import writable_folder
 from depsue.progress import bars
 from depsue.promises import Floor, Promise
-from depsue.reports.pages import writable_folder
 from depsue.rewards import RewardSettings
 from depsue.world import SyntheticSettings, synthetic_world
 

@@ -15,8 +15,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from depsue.files import writable_folder
 from depsue.progress import bars
-from depsue.reports.pages import writable_folder
 from depsue_research.error_rates import GROUPS, Rate, error_rates
 from depsue_research.error_rates.paper_kinds import LARGE, MANY
 from depsue_research.error_rates.rate import DELTA

@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from depsue.files import writable_folder
 from depsue.progress import bars
-from depsue.reports.pages import writable_folder
 from depsue_research.hostile.figure import figure
 from depsue_research.hostile.page import page
 from depsue_research.hostile.sweep import NAMES, sweep

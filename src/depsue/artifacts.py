@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import numpy as np
 
 from depsue._version import __version__
 from depsue.errors import FileError
+from depsue.files import write_file
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -60,19 +59,6 @@ def write(
     for old in replaced - {name}:  # never what another writer has just put there
         with suppress(OSError):
             (target / old).unlink(missing_ok=True)
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file, whole or not at all; its folder is made if need be."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(path, content)
-    except OSError as problem:
-        raise FileError(
-            "the folder must be writable and have room",
-            found=f"{path.parent}: {problem.strerror}",
-            cure="choose another folder or free space; what was there before is kept",
-        ) from problem
 
 
 def read(folder: str | Path, *, family: str) -> tuple[str, dict[str, Any], Arrays]:
@@ -163,21 +149,3 @@ def _read_arrays(target: Path, name: str, facts: dict[str, Any]) -> Arrays:
 
 def _body_hash(body: Any) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write, fsync, rename: the file is whole or not there."""
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,29 +1,68 @@
-"""Holding something for as long as a process runs: kill -9 lets go of it."""
+"""Files and folders: written whole or not at all, and held by one process at a time.
+
+A lock file is held by the operating system for a process, so kill -9 lets go of it.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from depsue.errors import FileError
 
 _HELD: set[str] = set()
 _GUARD = threading.Lock()
 
 
-@contextmanager
-def hold_thread(name: str) -> Iterator[bool]:
-    """Hold a name within this process; False if another thread does."""
-    with _GUARD:
-        held = name not in _HELD
-        _HELD.add(name)
+def write_file(path: Path, content: bytes) -> None:
+    """Write one file, whole or not at all; its folder is made if need be."""
     try:
-        yield held
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_synced(path, content)
+    except OSError as problem:
+        raise FileError(
+            "the folder must be writable and have room",
+            found=f"{path.parent}: {problem.strerror}",
+            cure="choose another folder or free space; what was there before is kept",
+        ) from problem
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write, fsync, rename: the file is whole or not there. Its folder must exist."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
     finally:
-        if held:
-            with _GUARD:
-                _HELD.discard(name)
+        partial.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)  # a rename is durable once its folder is synced
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def writable_folder(folder: str | Path) -> Path:
+    """The folder, made if need be; asked for before the work, so that nothing is lost."""
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / ".writable").touch()
+        (target / ".writable").unlink()
+    except OSError as problem:
+        raise FileError(
+            "the folder for the report must be writable",
+            found=f"{target}: {problem.strerror}",
+            cure="choose another folder with --out",
+        ) from problem
+    return target
 
 
 @contextmanager
@@ -41,7 +80,22 @@ def hold_file(path: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
+@contextmanager
+def hold_thread(name: str) -> Iterator[bool]:
+    """Hold a name within this process; False if another thread does."""
+    with _GUARD:
+        held = name not in _HELD
+        _HELD.add(name)
+    try:
+        yield held
+    finally:
+        if held:
+            with _GUARD:
+                _HELD.discard(name)
+
+
 def _locked(path: str) -> int | None:
+    """The descriptor of the lock file, locked; None if another has it."""
     import fcntl
 
     while True:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue import SyntheticSettings, World, artifacts, synthetic_world
+from depsue import SyntheticSettings, World, synthetic_world
 from depsue.campaigns import (
     Campaign,
     CampaignSettings,
@@ -30,6 +30,7 @@ from depsue.data.reading import open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
 from depsue.exploration.settings import ExploreSettings
+from depsue.files import write_synced
 from depsue.ledger import Ledger
 from depsue.policies import BasePolicy, ExternalModel, OwnPolicy, load, save
 from depsue.policies.base import whole
@@ -177,7 +178,7 @@ def test_a_full_disk_is_said_and_the_next_try_works(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     campaign = _create(tmp_path / "home", files)
-    written = artifacts.write_synced
+    written = write_synced
     count = iter(range(1000))
 
     def full(path: Path, content: bytes) -> None:
@@ -186,7 +187,7 @@ def test_a_full_disk_is_said_and_the_next_try_works(
         written(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(artifacts, "write_synced", full)
+        patch.setattr("depsue.files.write_synced", full)
         with pytest.raises(FileError, match="No space left on device"):
             campaign.train()
     assert campaign.ledger.policies("spring") == ()

@@ -10,6 +10,7 @@ import pytest
 from depsue import artifacts
 from depsue.data import ActionCatalogue
 from depsue.errors import FileError, PolicyError
+from depsue.files import write_synced
 from depsue.policies import Uniform, load, save
 from depsue.policies.network import NetworkPolicy
 from depsue.rewards import MlpRewardModel
@@ -97,15 +98,15 @@ def test_a_policy_knows_its_catalogue(saved: Path, tmp_path: Path) -> None:
 def test_writers_at_once_leave_a_whole_policy(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second writer finishes while the first is between its arrays and its manifest."""
     first, second = (NetworkPolicy.initial(3, 5, seed=s, hidden=(4,)) for s in (7, 8))
-    real = artifacts.write_synced
+    real = write_synced
 
     def late(path: Path, content: bytes) -> None:
         if path.name == artifacts.MANIFEST:
-            monkeypatch.setattr(artifacts, "write_synced", real)
+            monkeypatch.setattr("depsue.files.write_synced", real)
             save(second, saved)
         real(path, content)
 
-    monkeypatch.setattr(artifacts, "write_synced", late)
+    monkeypatch.setattr("depsue.files.write_synced", late)
     save(first, saved)
     np.testing.assert_array_equal(
         load(saved).probabilities(CONTEXTS), first.probabilities(CONTEXTS)
@@ -147,14 +148,14 @@ def test_a_crash_before_the_manifest_keeps_the_old_policy(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = load(saved).probabilities(CONTEXTS)
-    real = artifacts.write_synced
+    real = write_synced
 
     def crash(path: Path, content: bytes) -> None:
         if path.name == artifacts.MANIFEST:
             raise KeyboardInterrupt
         real(path, content)
 
-    monkeypatch.setattr(artifacts, "write_synced", crash)
+    monkeypatch.setattr("depsue.files.write_synced", crash)
     with pytest.raises(KeyboardInterrupt):
         save(NetworkPolicy.initial(3, 5, seed=9, hidden=(4,)), saved)
     monkeypatch.undo()

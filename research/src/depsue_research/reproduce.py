@@ -100,7 +100,7 @@ def reproduce(
     A cell is one method at one beta (or epsilon) with one seed. Finished cells are kept, so the
     same command goes on where it was interrupted, and more seeds can be added later.
     """
-    from depsue.reports.pages import writable_folder
+    from depsue.files import writable_folder
     from depsue_research.paper.cells import CellStore
     from depsue_research.paper.outputs.report import summary, write_outputs
     from depsue_research.paper.recipe import load_recipe, recipe_folder

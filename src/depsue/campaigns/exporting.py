@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from depsue.artifacts import write_file
 from depsue.campaigns.campaign import Campaign
 from depsue.certificates.strict import policy_hash
 from depsue.data.catalogue import ActionCatalogue
@@ -21,6 +20,7 @@ from depsue.data.mapping import LogMapping, read_mapping, write_mapping
 from depsue.data.reading import contexts_of
 from depsue.data.writing import write_items
 from depsue.errors import FileError, require
+from depsue.files import write_file
 from depsue.policies import BasePolicy, load
 from depsue.policies.scores import Scores
 

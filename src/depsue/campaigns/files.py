@@ -38,6 +38,7 @@ from depsue.data.mapping import LogMapping, read_mapping, to_toml
 from depsue.data.writing import write_items
 from depsue.errors import FileError, PolicyError, require, short
 from depsue.exploration.round import Expected, FrozenCandidate, RoundInputs
+from depsue.files import write_file
 from depsue.policies import BasePolicy, load, save
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.policies.scores import Scores
@@ -94,7 +95,7 @@ class CampaignFiles:
 
     def save_place(self, k: int, place: str) -> None:
         """Remember that the logs of round k were moved."""
-        artifacts.write_file(self.round(k) / "place.txt", place.encode())
+        write_file(self.round(k) / "place.txt", place.encode())
 
     def place(self, k: int) -> str | None:
         """Where the logs of round k were moved to; None if they were not."""
@@ -103,7 +104,7 @@ class CampaignFiles:
 
     def save_mapping(self, k: int, mapping: LogMapping) -> None:
         """Keep the mapping of round k."""
-        artifacts.write_file(self.round(k) / "mapping.toml", to_toml(mapping).encode())
+        write_file(self.round(k) / "mapping.toml", to_toml(mapping).encode())
 
     def mapping(self, k: int) -> LogMapping:
         """The mapping of round k."""
@@ -173,7 +174,7 @@ def save_prepared(
     kind, settings, arrays = state_of(_inner(prepared.model))
     artifacts.write(folder / "model", family=FAMILY, kind=kind, settings=settings, arrays=arrays)
     text = json.dumps(fixed, indent=1, sort_keys=True)
-    artifacts.write_file(folder / "fixed.json", text.encode())
+    write_file(folder / "fixed.json", text.encode())
     return fixed
 
 

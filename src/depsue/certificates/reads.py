@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Protocol
 
-from depsue.artifacts import write_synced
 from depsue.errors import ConfigError, FileError, require, short
+from depsue.files import write_synced
 
 
 class CountsReads(Protocol):

@@ -77,8 +77,8 @@ def demo(
     from depsue.demo.campaign import make_demo_campaign
     from depsue.demo.demo import DemoSettings, run_demo
     from depsue.demo.report import write_report
+    from depsue.files import writable_folder
     from depsue.progress import bars
-    from depsue.reports.pages import writable_folder
 
     writable_folder(out)
     base = DemoSettings()

@@ -249,8 +249,8 @@ def plan(
     from depsue.data.reading import mapped, open_source, read_mapped
     from depsue.exploration.plan import PlanSettings
     from depsue.exploration.plan import plan as planned
+    from depsue.files import writable_folder
     from depsue.progress import bars
-    from depsue.reports.pages import writable_folder
     from depsue.reports.plan import write_plan
 
     said_of = ColumnOptions(

@@ -44,9 +44,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from depsue.artifacts import write_synced
 from depsue.data.checks import require_r_max
 from depsue.errors import FileError, is_real, is_whole, require, short
+from depsue.files import write_synced
 
 ROLES = ("action", "reward", "propensity", "unit", "time", "round", "position")
 EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapping writes one"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from depsue.artifacts import write_file
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.logs import LoggedData
+from depsue.files import write_file
 
 
 def write_logs(logs: LoggedData, path: str | Path) -> None:

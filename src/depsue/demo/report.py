@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from depsue._version import __version__
 from depsue.demo.demo import DemoResult, DemoRow
+from depsue.files import writable_folder
 from depsue.policies import ScoreTable
-from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg, writable_folder
+from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg
 
 
 def write_report(result: DemoResult, folder: str | Path) -> Path:

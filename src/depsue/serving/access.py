@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from depsue.artifacts import write_file
 from depsue.errors import FileError, require, short
+from depsue.files import write_file
 
 ROLES = ("decide", "reward", "admin")
 FILE = "tokens.json"

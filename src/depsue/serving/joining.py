@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping, to_toml
 from depsue.errors import FileError, require
+from depsue.files import write_file
 from depsue.serving.contexts import as_text
 from depsue.serving.settings import SPOOL, ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Store, decisions

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
-from depsue.files import hold_file
+from depsue.files import hold_file, write_file
 from depsue.serving.deciding import Endpoint
 from depsue.serving.live import ServedPolicy, load_live, what_serves
 from depsue.serving.messages import Rewarded

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
 from depsue.errors import FileError, is_real, require, require_level, short
+from depsue.files import write_file
 
 STORE = "decisions.db"
 SPOOL = "spool"

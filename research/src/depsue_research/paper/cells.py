@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from depsue.artifacts import write_synced
 from depsue.errors import FileError
+from depsue.files import write_synced
 from depsue_research.paper.recipe import Recipe
 
 GATHERED = "cells.jsonl"

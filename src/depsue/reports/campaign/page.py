@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from depsue._version import __version__
-from depsue.artifacts import write_file
 from depsue.campaigns import Campaign
+from depsue.files import write_file
 from depsue.plural import counted, plural
 from depsue.reports.campaign import figures, guarantee, words
 from depsue.reports.campaign.details import VERDICTS, details_of
