@@ -14,7 +14,7 @@ from depsue.data.mapping import LogMapping
 from depsue.data.reading import open_source, read_from
 from depsue.exploration import ExploreSettings, PlanSettings, plan
 from depsue.exploration.plan import Plan
-from depsue.ledger import Candidate
+from depsue.ledger import CandidateRecord
 from depsue.policies import Uniform
 
 GOAL = "most novelty"
@@ -38,7 +38,7 @@ class Walk:
     name: str
     check: Report
     plan: Plan
-    candidate: Candidate
+    candidate: CandidateRecord
     certificate: Certificate
     clicks: int
     campaign: Campaign

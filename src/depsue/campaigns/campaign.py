@@ -47,7 +47,13 @@ from depsue.exploration.round import (
     prepare,
 )
 from depsue.exploration.rounds import CampaignState
-from depsue.ledger import Attempt, Candidate, Deployment, Ledger, Observation
+from depsue.ledger import (
+    AttemptRecord,
+    CandidateRecord,
+    DeploymentRecord,
+    Ledger,
+    ObservationRecord,
+)
 from depsue.policies import BasePolicy, Mixture, load, save
 from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.scores import Scores
@@ -136,7 +142,7 @@ class Past:
             cure="restore the folder from a copy",
         )
 
-    def source(self, seen: Observation) -> str:
+    def source(self, seen: ObservationRecord) -> str:
         """Where the rows of an observation are now."""
         return self.files.place(seen.round) or seen.source
 
@@ -162,7 +168,7 @@ class Past:
             )
         return logs
 
-    def decided(self, k: int) -> tuple[Candidate, Attempt] | None:
+    def decided(self, k: int) -> tuple[CandidateRecord, AttemptRecord] | None:
         """The candidate that a round goes by: the newest that passed, else the newest verdict."""
         found = []
         for candidate in self.candidates(k):
@@ -230,7 +236,7 @@ class Past:
             )
         return course
 
-    def model(self, candidate: Candidate) -> RewardModel:
+    def model(self, candidate: CandidateRecord) -> RewardModel:
         """q-hat of a candidate, which `verify` needs where there was a control variate."""
         return load_model(self.files.candidate(candidate.round, candidate.policy_hash))
 
@@ -271,10 +277,10 @@ class Past:
     def decisions(self, course: CampaignState) -> int:
         return self.settings.decisions or len(course.newest)
 
-    def candidates(self, k: int) -> list[Candidate]:
+    def candidates(self, k: int) -> list[CandidateRecord]:
         return [one for one in self.ledger.policies(self.name) if one.round == k]
 
-    def newest_candidate(self, k: int) -> Candidate:
+    def newest_candidate(self, k: int) -> CandidateRecord:
         found = self.candidates(k)
         require(
             bool(found),
@@ -284,20 +290,20 @@ class Past:
         )
         return found[-1]
 
-    def attempt_of(self, k: int, candidate: str) -> Attempt | None:
+    def attempt_of(self, k: int, candidate: str) -> AttemptRecord | None:
         for one in self.ledger.attempts(self.name):
             if (one.round, one.policy_hash) == (k, candidate):
                 return one
         return None
 
-    def deployed(self, k: int) -> list[Deployment]:
+    def deployed(self, k: int) -> list[DeploymentRecord]:
         return [one for one in self.ledger.deployments(self.name) if one.round == k]
 
 
 class Campaign(Past):
     """One campaign, as its ledger and its files have it; `depsue.campaigns.create` begins one."""
 
-    def train(self, *, seed: int | None = None, watch: Watch = silent) -> Candidate:
+    def train(self, *, seed: int | None = None, watch: Watch = silent) -> CandidateRecord:
         """Learn a candidate for the round, and record it with all that is fixed beforehand.
 
         Args:
@@ -342,7 +348,7 @@ class Campaign(Past):
             by=self.by,
         )
 
-    def certify(self, *, watch: Watch = silent) -> Attempt:
+    def certify(self, *, watch: Watch = silent) -> AttemptRecord:
         """Put the newest candidate to the test, once; what came of it the first time, if again.
 
         Args:
@@ -367,7 +373,7 @@ class Campaign(Past):
                     self._keep(k, policy, before.folds.certify.catalogue)
             return reads.finish(explored.certificate)
 
-    def deploy(self, what: str | None = None) -> Deployment:
+    def deploy(self, what: str | None = None) -> DeploymentRecord:
         """Record that a policy serves from now on.
 
         Args:
@@ -392,7 +398,7 @@ class Campaign(Past):
         self.policy(k, hash)  # what cannot be loaded is not deployed
         return self.ledger.deploy(self.name, k, hash, by=self.by)
 
-    def rollback(self, to: int = 0) -> Deployment:
+    def rollback(self, to: int = 0) -> DeploymentRecord:
         """Serve what served before, from now on: pi0, or what an earlier round deployed.
 
         Args:
@@ -420,7 +426,7 @@ class Campaign(Past):
         mapping: LogMapping | str | Path | None = None,
         items: str | Path | None = None,
         id: str | None = None,
-    ) -> Observation:
+    ) -> ObservationRecord:
         """Take in what a round logged.
 
         Args:
@@ -475,7 +481,7 @@ class Campaign(Past):
             by=self.by,
         )
 
-    def _known(self, known: Observation, source: str | Path) -> Observation:
+    def _known(self, known: ObservationRecord, source: str | Path) -> ObservationRecord:
         """Rows that were observed before: once, and from now on at this place."""
         place = str(Path(source).absolute())
         if place != self.source(known):
@@ -494,7 +500,7 @@ class Campaign(Past):
         return known
 
     @staticmethod
-    def _same(known: Observation, logs: LoggedData) -> bool:
+    def _same(known: ObservationRecord, logs: LoggedData) -> bool:
         """Whether these rows were observed before, as another round's."""
         if known.rows != len(logs):
             return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from depsue.campaigns.campaign import Campaign
 from depsue.certificates import Certificate
-from depsue.ledger import Attempt, Deployment, Observation
+from depsue.ledger import AttemptRecord, DeploymentRecord, ObservationRecord
 from depsue.promises import Promise
 
 
@@ -148,7 +148,7 @@ def _next(campaign: Campaign, k: int) -> str:
     return f"depsue campaign train {name}"
 
 
-def _called(campaign: Campaign, one: Deployment) -> str:
+def _called(campaign: Campaign, one: DeploymentRecord) -> str:
     """What a deployed policy is, in words."""
     what = campaign.what_is(one.round, one.policy_hash)
     when = f"since {one.at:%Y-%m-%d %H:%M} by {one.by}"
@@ -160,9 +160,9 @@ def _called(campaign: Campaign, one: Deployment) -> str:
 def _round(
     campaign: Campaign,
     j: int,
-    observations: tuple[Observation, ...],
-    attempts: tuple[Attempt, ...],
-    deployments: tuple[Deployment, ...],
+    observations: tuple[ObservationRecord, ...],
+    attempts: tuple[AttemptRecord, ...],
+    deployments: tuple[DeploymentRecord, ...],
 ) -> RoundStatus:
     found: dict[str, Any] = {"round": j}
     tried = [one for one in attempts if one.round == j]

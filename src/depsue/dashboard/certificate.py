@@ -14,7 +14,7 @@ from depsue.dashboard.jobs import Job
 from depsue.dashboard.now import utc
 from depsue.dashboard.told import Told, certificate_path
 from depsue.errors import FileError
-from depsue.ledger import Attempt, Candidate
+from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
 from depsue.progress import Watch
 from depsue.reports.campaign.details import VERDICTS, details_of
@@ -152,7 +152,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[s
 
 
 def _policy(
-    campaign: Campaign, candidate: Candidate, read: Attempt, certificate: Certificate
+    campaign: Campaign, candidate: CandidateRecord, read: AttemptRecord, certificate: Certificate
 ) -> BasePolicy:
     """The policy that a certificate is about: saved if it passed, else mixed again."""
     if read.certified is not None:

@@ -44,23 +44,23 @@ from depsue.ledger.counted import CountedReads
 from depsue.ledger.ledger import Ledger
 from depsue.ledger.opening import open_ledger
 from depsue.ledger.records import (
-    Attempt,
-    Campaign,
-    Candidate,
-    Deployment,
-    Entry,
-    Observation,
+    AttemptRecord,
+    CampaignRecord,
+    CandidateRecord,
+    DeploymentRecord,
+    JournalEntry,
+    ObservationRecord,
 )
 
 __all__ = [
-    "Attempt",
-    "Campaign",
-    "Candidate",
+    "AttemptRecord",
+    "CampaignRecord",
+    "CandidateRecord",
     "CountedReads",
-    "Deployment",
-    "Entry",
+    "DeploymentRecord",
+    "JournalEntry",
     "Ledger",
-    "Observation",
+    "ObservationRecord",
     "copy_ledger",
     "open_ledger",
 ]

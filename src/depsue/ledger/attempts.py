@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from depsue.errors import ConfigError, require
 from depsue.ledger import tables
 from depsue.ledger.book import Row, Transaction
-from depsue.ledger.records import Verdict
+from depsue.ledger.records import CertificateLike
 
 
 def begin(book: Transaction, campaign: str, round: int, data_hash: str, policy_hash: str) -> int:
@@ -60,7 +60,12 @@ def begin(book: Transaction, campaign: str, round: int, data_hash: str, policy_h
 
 
 def finish(
-    book: Transaction, campaign: str, round: int, policy_hash: str, certificate: Verdict, text: str
+    book: Transaction,
+    campaign: str,
+    round: int,
+    policy_hash: str,
+    certificate: CertificateLike,
+    text: str,
 ) -> Row:
     """Write the verdict of an attempt, once."""
     begun = _begun(book, campaign, round, policy_hash)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from depsue.errors import ConfigError
-from depsue.ledger.records import Attempt, Verdict
+from depsue.ledger.records import AttemptRecord, CertificateLike
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -73,7 +73,7 @@ class CountedReads:
         """The level at which that attempt is tested."""
         return delta * 2.0**-attempt if self.retries else delta
 
-    def finish(self, certificate: Verdict) -> Attempt:
+    def finish(self, certificate: CertificateLike) -> AttemptRecord:
         """Store the certificate."""
         return self._ledger.finish_read(
             self._campaign, self._round, self._policy, certificate, self._by

@@ -20,13 +20,13 @@ from depsue.ledger.checks import (
 from depsue.ledger.counted import CountedReads
 from depsue.ledger.reading import Reading
 from depsue.ledger.records import (
-    Attempt,
-    Campaign,
-    Candidate,
-    Deployment,
-    Kind,
-    Observation,
-    Verdict,
+    AttemptRecord,
+    CampaignRecord,
+    CandidateRecord,
+    CertificateLike,
+    DeploymentKind,
+    DeploymentRecord,
+    ObservationRecord,
 )
 
 
@@ -41,7 +41,7 @@ class Ledger(Reading):
         settings: Mapping[str, Any],
         retries: bool = False,
         by: str,
-    ) -> Campaign:
+    ) -> CampaignRecord:
         """Begin a campaign of K = `rounds` deployments."""
         values = {
             "name": checked_name(name, "a campaign"),
@@ -59,7 +59,7 @@ class Ledger(Reading):
                 same=("rounds", "retries", "settings"),
                 cure="go on with it as it was created, or give the new one another name",
             )
-            return tables.record(Campaign, row)
+            return tables.record(CampaignRecord, row)
 
     def observe(
         self,
@@ -71,7 +71,7 @@ class Ledger(Reading):
         source: str,
         summary: Mapping[str, Any],
         by: str,
-    ) -> Observation:
+    ) -> ObservationRecord:
         """Record what a round logged."""
         values = {
             "campaign": campaign,
@@ -94,7 +94,7 @@ class Ledger(Reading):
                 same=("data_hash", "rows"),
                 cure="several files of a round are observed together, with one hash",
             )
-            return tables.record(Observation, row)
+            return tables.record(ObservationRecord, row)
 
     def record_policy(
         self,
@@ -106,7 +106,7 @@ class Ledger(Reading):
         trained_on: Sequence[str],
         fixed: Mapping[str, Any],
         by: str,
-    ) -> Candidate:
+    ) -> CandidateRecord:
         """Record a candidate."""
         values = {
             "campaign": campaign,
@@ -132,7 +132,7 @@ class Ledger(Reading):
                 same=("trained_on", "fixed"),
                 cure="certify it as it was fixed; what is fixed otherwise is another candidate",
             )
-            return tables.record(Candidate, row)
+            return tables.record(CandidateRecord, row)
 
     def begin_read(
         self, campaign: str, round: int, data_hash: str, policy_hash: str, by: str
@@ -144,25 +144,33 @@ class Ledger(Reading):
             return attempts.begin(book, campaign, round, data_hash, policy_hash)
 
     def finish_read(
-        self, campaign: str, round: int, policy_hash: str, certificate: Verdict, by: str
-    ) -> Attempt:
+        self, campaign: str, round: int, policy_hash: str, certificate: CertificateLike, by: str
+    ) -> AttemptRecord:
         """Store the certificate of an attempt."""
         text = checked_text(certificate.to_json(), "a certificate")
         with self._writing(by) as book:
             row = attempts.finish(book, campaign, round, policy_hash, certificate, text)
-            return tables.record(Attempt, row)
+            return tables.record(AttemptRecord, row)
 
     def abandon_read(
         self, campaign: str, round: int, policy_hash: str, *, why: str, by: str
-    ) -> Attempt:
+    ) -> AttemptRecord:
         """Give up an open attempt."""
         checked_name(why, "the reason")
         with self._writing(by) as book:
-            return tables.record(Attempt, attempts.abandon(book, campaign, round, policy_hash, why))
+            return tables.record(
+                AttemptRecord, attempts.abandon(book, campaign, round, policy_hash, why)
+            )
 
     def deploy(
-        self, campaign: str, round: int, policy_hash: str, kind: Kind = "deploy", *, by: str
-    ) -> Deployment:
+        self,
+        campaign: str,
+        round: int,
+        policy_hash: str,
+        kind: DeploymentKind = "deploy",
+        *,
+        by: str,
+    ) -> DeploymentRecord:
         """Record what serves from now on."""
         checked_hash(policy_hash, "the policy's hash")
         kinds = ("deploy", "rollback")
@@ -178,7 +186,7 @@ class Ledger(Reading):
                     _require_certified(book, campaign, round, policy_hash)
                 book.add(tables.deployments, kind, policy_hash, values)
             return tables.record(
-                Deployment, book.all(tables.deployments, campaign=campaign, round=round)[-1]
+                DeploymentRecord, book.all(tables.deployments, campaign=campaign, round=round)[-1]
             )
 
     @contextmanager

@@ -9,7 +9,14 @@ import sqlalchemy as sa
 from depsue.ledger import attempts, tables
 from depsue.ledger.book import no_campaign
 from depsue.ledger.database import Database
-from depsue.ledger.records import Attempt, Campaign, Candidate, Deployment, Entry, Observation
+from depsue.ledger.records import (
+    AttemptRecord,
+    CampaignRecord,
+    CandidateRecord,
+    DeploymentRecord,
+    JournalEntry,
+    ObservationRecord,
+)
 
 T = TypeVar("T")
 
@@ -32,7 +39,7 @@ class Reading:
         with self.database.reading() as connection:
             return attempts.count(connection, data_hash)
 
-    def campaign(self, name: str) -> Campaign:
+    def campaign(self, name: str) -> CampaignRecord:
         """The campaign of that name."""
         found = self.campaigns()
         for one in found:
@@ -40,30 +47,30 @@ class Reading:
                 return one
         raise no_campaign(name, [one.name for one in found])
 
-    def campaigns(self) -> tuple[Campaign, ...]:
+    def campaigns(self) -> tuple[CampaignRecord, ...]:
         """All campaigns."""
-        return self._list(tables.campaigns, Campaign)
+        return self._list(tables.campaigns, CampaignRecord)
 
-    def observations(self, campaign: str) -> tuple[Observation, ...]:
+    def observations(self, campaign: str) -> tuple[ObservationRecord, ...]:
         """What was observed."""
-        return self._list(tables.observations, Observation, campaign=campaign)
+        return self._list(tables.observations, ObservationRecord, campaign=campaign)
 
-    def policies(self, campaign: str) -> tuple[Candidate, ...]:
+    def policies(self, campaign: str) -> tuple[CandidateRecord, ...]:
         """The candidates."""
-        return self._list(tables.policies, Candidate, campaign=campaign)
+        return self._list(tables.policies, CandidateRecord, campaign=campaign)
 
-    def attempts(self, campaign: str) -> tuple[Attempt, ...]:
+    def attempts(self, campaign: str) -> tuple[AttemptRecord, ...]:
         """The attempts, with their certificates."""
-        return self._list(tables.reads, Attempt, campaign=campaign)
+        return self._list(tables.reads, AttemptRecord, campaign=campaign)
 
-    def deployments(self, campaign: str) -> tuple[Deployment, ...]:
+    def deployments(self, campaign: str) -> tuple[DeploymentRecord, ...]:
         """What was deployed."""
-        return self._list(tables.deployments, Deployment, campaign=campaign)
+        return self._list(tables.deployments, DeploymentRecord, campaign=campaign)
 
-    def journal(self, campaign: str | None = None) -> tuple[Entry, ...]:
+    def journal(self, campaign: str | None = None) -> tuple[JournalEntry, ...]:
         """Who did what when."""
         where = {} if campaign is None else {"campaign": campaign}
-        return self._list(tables.journal, Entry, **where)
+        return self._list(tables.journal, JournalEntry, **where)
 
     def _list(self, table: sa.TableClause, kind: type[T], **where: object) -> tuple[T, ...]:
         if "campaign" in where:

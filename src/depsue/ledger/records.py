@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-Kind = Literal["deploy", "rollback"]
+DeploymentKind = Literal["deploy", "rollback"]
 
 
 @dataclass(frozen=True)
-class Campaign:
+class CampaignRecord:
     """K = `rounds` deployments; with `retries`, attempt j is tested at delta 2^-j."""
 
     name: str
@@ -27,7 +27,7 @@ class Campaign:
 
 
 @dataclass(frozen=True)
-class Observation:
+class ObservationRecord:
     """What one round logged: a set of files (`source`) with one hash; `summary` has no rows."""
 
     campaign: str
@@ -41,7 +41,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateRecord:
     """A policy, or a list of them in a fixed order, that may be put to the test in a round.
 
     `policy_hash` is of the policy or of the list, `folder` the name of the folder with the files,
@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptRecord:
     """One verdict on certifying rows: begun, and perhaps finished.
 
     `attempt` counts the verdicts on these rows over all campaigns. `certified` is the policy that
@@ -92,19 +92,19 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class DeploymentRecord:
     """What serves from now on: a certified policy, or a rollback to what served before."""
 
     campaign: str
     round: int
     policy_hash: str
-    kind: Kind
+    kind: DeploymentKind
     at: datetime
     by: str
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """A line of the journal: who did what when. A record has the id of its line.
 
     `what` is campaign, observation, policy, read, read continued, verdict, deploy or rollback.
@@ -119,7 +119,7 @@ class Entry:
     by: str
 
 
-class Verdict(Protocol):
+class CertificateLike(Protocol):
     """What the ledger asks of a certificate; `depsue.certificates.Certificate` is one."""
 
     @property

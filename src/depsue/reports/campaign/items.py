@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from depsue.campaigns import Campaign
-from depsue.ledger import Observation
+from depsue.ledger import ObservationRecord
 
 FEWEST = 20
 """Times shown below which no standard error is given: the normal approximation fails there."""
@@ -55,7 +55,7 @@ class Exposure:
         return sum(one.shown == 0 for one in self.items)
 
 
-def exposure_of(campaign: Campaign, observations: Sequence[Observation]) -> Exposure:
+def exposure_of(campaign: Campaign, observations: Sequence[ObservationRecord]) -> Exposure:
     """The exposure of new items over the rounds from 1 on.
 
     A standard error needs the second moment, which is not kept by item. Rewards of 0 or c have
@@ -90,7 +90,7 @@ def exposure_of(campaign: Campaign, observations: Sequence[Observation]) -> Expo
     )
 
 
-def _scale(campaign: Campaign, observations: Sequence[Observation]) -> float | None:
+def _scale(campaign: Campaign, observations: Sequence[ObservationRecord]) -> float | None:
     """E[r^2] / E[r] of the logs' own reward, in the newest round that tells."""
     for promise in campaign.settings.explore.promises:
         if promise.reward is not None or promise.segment is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from depsue.campaigns import Campaign, Status, status_of
 from depsue.certificates import Certificate, Verdict
 from depsue.exploration.round import Expected
-from depsue.ledger import Attempt, Candidate, Deployment, Observation
+from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
 from depsue.promises import Promise
 
 
@@ -94,8 +94,8 @@ class Tried:
     """
 
     round: int
-    candidate: Candidate
-    attempt: Attempt | None
+    candidate: CandidateRecord
+    attempt: AttemptRecord | None
     certificate: Certificate | None
     levels: tuple[tuple[float, float], ...]
 
@@ -134,11 +134,11 @@ class Story:
     status: Status
     kept: tuple[Kept, ...]
     tried: tuple[Tried, ...]
-    observations: tuple[Observation, ...]
-    deployments: tuple[Deployment, ...]
+    observations: tuple[ObservationRecord, ...]
+    deployments: tuple[DeploymentRecord, ...]
 
     @property
-    def serving(self) -> Deployment | None:
+    def serving(self) -> DeploymentRecord | None:
         """The newest deployment; None if pi0 serves as before."""
         return self.deployments[-1] if self.deployments else None
 
@@ -170,7 +170,7 @@ def story_of(campaign: Campaign) -> Story:
     return Story(campaign, status_of(campaign), kept, tried, observations, deployments)
 
 
-def _tried(candidate: Candidate, attempt: Attempt | None) -> Tried:
+def _tried(candidate: CandidateRecord, attempt: AttemptRecord | None) -> Tried:
     text = None if attempt is None else attempt.certificate
     expected = Expected(**candidate.fixed["expected"])
     levels = tuple((float(row[1]), expected.value(row[1])) for row in candidate.fixed["shares"])
@@ -181,8 +181,8 @@ def _tried(candidate: Candidate, attempt: Attempt | None) -> Tried:
 def _kept(
     promise: Promise,
     campaign: Campaign,
-    observations: tuple[Observation, ...],
-    deployments: tuple[Deployment, ...],
+    observations: tuple[ObservationRecord, ...],
+    deployments: tuple[DeploymentRecord, ...],
     tried: tuple[Tried, ...],
 ) -> Kept:
     if not observations:

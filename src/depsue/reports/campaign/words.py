@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from depsue.ledger import Entry
+from depsue.ledger import JournalEntry
 from depsue.plural import counted, plural
 from depsue.promises import Promise
 from depsue.reports.campaign.story import Kept, Story, Tried
@@ -203,7 +203,7 @@ def _refuted(story: Story, tried: Tried) -> bool:
     )
 
 
-def journal_cells(story: Story, entry: Entry) -> list[str]:
+def journal_cells(story: Story, entry: JournalEntry) -> list[str]:
     """A line of the journal: when, who, round, what."""
     what = DOING.get(entry.what, entry.what)
     if entry.what in ("deploy", "rollback") and entry.round is not None:
