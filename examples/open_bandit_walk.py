@@ -8,7 +8,7 @@ from pathlib import Path
 from depsue.campaigns import Campaign, CampaignSettings, create
 from depsue.certificates import Certificate
 from depsue.check import check_logs
-from depsue.check.report import Report
+from depsue.check.report import CheckReport
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import open_source, read_from
@@ -36,7 +36,7 @@ class Walk:
     """
 
     name: str
-    check: Report
+    check: CheckReport
     plan: Plan
     candidate: CandidateRecord
     certificate: Certificate

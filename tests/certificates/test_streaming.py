@@ -29,7 +29,7 @@ from depsue.certificates import (
 )
 from depsue.certificates.rules import Control
 from depsue.data import ActionCatalogue
-from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, read_mapped
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError, DepsueError
@@ -192,7 +192,7 @@ HASHED = {
     "numbers as times, whole numbers as units": replace(MAPPING, unit="age", numeric=(), time="p2"),
     "no context": replace(MAPPING, numeric=(), categorical={}, segments=()),
     "one position": replace(MAPPING, position="age", numeric=(), segments=(), keep_position=1),
-    "estimated": replace(MAPPING, propensity=None, estimated=Estimated(("country",))),
+    "estimated": replace(MAPPING, propensity=None, estimated=EstimatedPropensities(("country",))),
     "rounds": replace(MAPPING, round="one"),
     "floats, all of them distinct": replace(MAPPING, numeric=("minutes",), other_rewards={}),
 }
@@ -335,7 +335,7 @@ def test_what_cannot_be_had_by_streaming_is_refused_before_it_counts(
 
 
 def test_what_the_mapping_assumes_is_said() -> None:
-    mapping = replace(MAPPING, propensity=None, estimated=Estimated(("country",)))
+    mapping = replace(MAPPING, propensity=None, estimated=EstimatedPropensities(("country",)))
     expected, found = both(Rules(clip=4.0), mapping)
     assert_same(asdict(expected), asdict(found))
     assert any("propensities were estimated" in words for words in found.assumptions)

@@ -7,17 +7,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue.check import Report, check_logs
+from depsue.check import CheckReport, check_logs
 from depsue.check import rules as summary
-from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source
 
 
-def names(report: Report) -> list[str]:
+def names(report: CheckReport) -> list[str]:
     return [one.name for one in report.findings]
 
 
-def check(table: pl.DataFrame, **options: Any) -> Report:
+def check(table: pl.DataFrame, **options: Any) -> CheckReport:
     return check_logs(table, **options)
 
 
@@ -168,7 +168,7 @@ def test_without_propensities(good: pl.DataFrame) -> None:
     assert estimated.verdict == "ready, with warnings"
     assert names(estimated) == ["propensities-estimated"]
     assert "propensities were estimated" in str(estimated)
-    assert estimated.mapping.estimated == Estimated()
+    assert estimated.mapping.estimated == EstimatedPropensities()
 
 
 def test_other_rewards_and_types(good: pl.DataFrame) -> None:

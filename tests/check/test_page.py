@@ -27,6 +27,6 @@ def test_every_finding_is_on_the_page() -> None:
     text = PAGE.read_text(encoding="utf-8")
     source = Path(PAGE.parents[1] / "src" / "depsue" / "check")
     code = "\n".join(path.read_text(encoding="utf-8") for path in source.glob("*.py"))
-    names = set(re.findall(r'Finding(?:\.of)?\(\s*"([a-z-]+)"', code))
+    names = set(re.findall(r'CheckFinding(?:\.of)?\(\s*"([a-z-]+)"', code))
     assert len(names) > 20
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

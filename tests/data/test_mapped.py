@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, mapped, read_from, read_mapped
 from depsue.errors import ConfigError, DataError
 
@@ -79,11 +79,11 @@ def test_slates_are_not_supported_yet() -> None:
 
 def test_estimated_propensities() -> None:
     base = replace(MAPPING, propensity=None, keep_position=None, position=None)
-    every = replace(base, estimated=Estimated(smoothing=1.0))
+    every = replace(base, estimated=EstimatedPropensities(smoothing=1.0))
     source = Source.of(TABLE)
     found = source.collect(mapped(source, every))["propensity"].to_list()
     assert found == pytest.approx([4 / 6, 2 / 6, 4 / 6, 4 / 6])
-    grouped = replace(base, estimated=Estimated(("slot",), 0.5))
+    grouped = replace(base, estimated=EstimatedPropensities(("slot",), 0.5))
     table = source.collect(mapped(source, grouped))
     assert table["propensity"].to_list() == pytest.approx([2.5 / 4, 1.5 / 4, 1.5 / 2, 2.5 / 4])
     assert table["action"].to_list() == ["a", "b", "a", "a"]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depsue.data.mapping import (
-    Estimated,
+    EstimatedPropensities,
     LogMapping,
     mapping_of,
     read_mapping,
@@ -32,7 +32,7 @@ FULL = LogMapping(
     segments=("country",),
     shift=5.0,
     cap=100.0,
-    estimated=Estimated(("device",), 0.5),
+    estimated=EstimatedPropensities(("device",), 0.5),
 )
 NAME = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 
@@ -112,7 +112,7 @@ def test_what_is_refused(change: dict[str, Any], words: str) -> None:
 
 def test_propensities_are_logged_or_estimated() -> None:
     with pytest.raises(ConfigError, match="a column or estimated, not both"):
-        LogMapping("a", "r", "p", estimated=Estimated())
+        LogMapping("a", "r", "p", estimated=EstimatedPropensities())
 
 
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:

@@ -2,6 +2,6 @@
 
 from depsue.check.checking import check_logs
 from depsue.check.guess import guess_mapping
-from depsue.check.report import Finding, Report
+from depsue.check.report import CheckFinding, CheckReport
 
-__all__ = ["Finding", "Report", "check_logs", "guess_mapping"]
+__all__ = ["CheckFinding", "CheckReport", "check_logs", "guess_mapping"]

@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depsue.check.guess import guess_mapping
-from depsue.check.report import Finding, Report
+from depsue.check.report import CheckFinding, CheckReport
 from depsue.check.rules import Summary, is_harmless, rows_rules, summarize, support_rules
 from depsue.data.items import read_ids
-from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
 from depsue.data.tables import listed_names
 from depsue.errors import DataError, DepsueError
@@ -64,7 +64,7 @@ CURE = (
 
 def calibration(
     actions: pl.DataFrame, totals: dict[str, float], notes: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """What refutes the propensities, and what may.
 
     Args:
@@ -91,15 +91,17 @@ def calibration(
     said = f"the sum of 1/p is {s:,.0f} over {n:,} rows, {s / (n * len(table)):.4f} of n x actions"
     if above > whole:
         rule = "the sum of 1/p must not exceed rows times actions"
-        yield Finding("propensities-sum", "error", rule, f"{said}, z = {above:+.1f}", CURE)
+        yield CheckFinding("propensities-sum", "error", rule, f"{said}, z = {above:+.1f}", CURE)
     if high:
         rule = "no action may be shown more often than its propensities say"
-        yield Finding("propensities-actions", "error", rule, _listed(high, n, 3, len(table)), CURE)
+        yield CheckFinding(
+            "propensities-actions", "error", rule, _listed(high, n, 3, len(table)), CURE
+        )
     if low or below < -whole:
         value = _listed(low, n, 4, len(table)) if low else f"{said}, z = {below:+.1f}"
         if all(_even(*row[1:]) for row in rows):
             rule = "1/p should sum to the number of rows for each action"
-            yield Finding("propensities-low", "warning", rule, value, TOO_LARGE + CURE)
+            yield CheckFinding("propensities-low", "warning", rule, value, TOO_LARGE + CURE)
         else:
             notes.append(
                 f"1/p sums to less than the number of rows ({value}): these actions are hardly "
@@ -133,7 +135,7 @@ MOST_VALUES, MOST_TESTS = 4, 200
 """Values of a text column, and tests in all, at most."""
 
 
-def changes(sample: pl.DataFrame, mapping: LogMapping, notes: list[str]) -> Iterator[Finding]:
+def changes(sample: pl.DataFrame, mapping: LogMapping, notes: list[str]) -> Iterator[CheckFinding]:
     """What changed from the first to the second half, in time where it is known."""
     from depsue.diagnostics.drift import FEWEST, Side, change_between
 
@@ -163,7 +165,7 @@ def changes(sample: pl.DataFrame, mapping: LogMapping, notes: list[str]) -> Iter
             what, change = max(some, key=lambda one: max(one[1].low, -one[1].high))
             scale = mapping.r_max if of_reward else 1.0
             more = f" (and {len(some) - 1} more)" if len(some) > 1 else ""
-            yield Finding(
+            yield CheckFinding(
                 "drift-reward" if of_reward else "drift-context",
                 "warning",
                 f"{'rewards' if of_reward else 'contexts'} should not change over time",
@@ -203,12 +205,12 @@ def _series(rows: pl.DataFrame, mapping: LogMapping) -> Iterator[tuple[str, Any]
 
 def item_findings(
     path: str | Path, found: Summary, facts: dict[str, Any], id: str | None = None
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """What does not fit; and into `facts` go the numbers of items and of novel ones."""
     try:
         ids, novel = read_ids(path, id)
     except DataError as problem:
-        yield Finding.of("items", problem)
+        yield CheckFinding.of("items", problem)
         return
     logged = found.counts()["action"].drop_nulls()
     listed, shown = [str(one) for one in ids], {_text(one) for one in logged.to_list()}
@@ -216,12 +218,12 @@ def item_findings(
     facts["items"], facts["items never logged"] = len(listed), len(unseen)
     if len(set(listed)) < len(listed):
         value = f"{len(listed) - len(set(listed)):,} repeat another"
-        yield Finding(
+        yield CheckFinding(
             "items-repeated", "error", "item ids must be distinct", value, "keep one each"
         )
     lost = sorted(shown - set(listed))
     if lost:
-        yield Finding(
+        yield CheckFinding(
             "items-missing",
             "error",
             "every logged action must be among the items",
@@ -229,7 +231,7 @@ def item_findings(
             "add them to the items (marked as not novel), or correct the column of ids",
         )
     elif ids.dtype.is_numeric() != logged.dtype.is_numeric():
-        yield Finding(
+        yield CheckFinding(
             "items-type",
             "error",
             "ids must be of one type in logs and items",
@@ -242,7 +244,7 @@ def item_findings(
         seen = sorted(set(fresh) & shown)
         first = found.totals.get("first round")
         if seen and (first is None or first == 0):
-            yield Finding(
+            yield CheckFinding(
                 "novel-logged",
                 "error",
                 "an item that is novel must not be in the logs of round 0",
@@ -250,7 +252,7 @@ def item_findings(
                 "mark it as not novel, or name the column of the round",
             )
     if not (unseen if novel is None else any(novel)):
-        yield Finding(
+        yield CheckFinding(
             "novel-none",
             "warning",
             "there should be a novel item to explore",
@@ -265,7 +267,7 @@ def _text(value: Any) -> str:
 
 MOST_TESTED, MOST_ACTIONS = 60_000, 5_000
 """Rows that the test of m/p takes, and actions up to which it is run."""
-NO_PROPENSITIES = Finding(
+NO_PROPENSITIES = CheckFinding(
     "propensities-none",
     "error",
     "logs need the probability with which each action was drawn",
@@ -283,7 +285,7 @@ def check_logs(
     position: int | str | None = None,
     estimate: bool = False,
     id: str | None = None,
-) -> Report:
+) -> CheckReport:
     """Check logs; what is wrong with them is in the report, not raised.
 
     Args:
@@ -307,17 +309,17 @@ def check_logs(
     if position is not None:
         mapping = replace(mapping, keep_position=position)
     if estimate and mapping.propensity is None and mapping.estimated is None:
-        mapping = replace(mapping, estimated=Estimated())
-    findings: list[Finding] = []
+        mapping = replace(mapping, estimated=EstimatedPropensities())
+    findings: list[CheckFinding] = []
     facts: dict[str, Any] = {}
     try:
         require_one_position(source, mapping)
     except DataError as problem:
-        findings.append(Finding.of("positions", problem))
+        findings.append(CheckFinding.of("positions", problem))
     try:
         found = summarize(source, mapped(source, mapping), mapping)
     except DataError as problem:
-        findings.append(Finding.of("columns", problem))
+        findings.append(CheckFinding.of("columns", problem))
     else:
         effective = _facts(source, found, mapping, facts)
         findings += rows_rules(source, found, mapping)
@@ -328,7 +330,7 @@ def check_logs(
         if not _broken(found, mapping):
             findings += changes(found.sample, mapping, notes)
     findings.sort(key=lambda one: one.severity)
-    return Report(source.name, facts, tuple(findings), tuple(notes), mapping)
+    return CheckReport(source.name, facts, tuple(findings), tuple(notes), mapping)
 
 
 def _facts(
@@ -366,13 +368,13 @@ def _facts(
 
 def _propensities(
     found: Summary, mapping: LogMapping, facts: dict[str, Any], notes: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """Whether the propensities agree with what was shown."""
     if mapping.propensity is None and mapping.estimated is None:
         yield NO_PROPENSITIES
         return
     if mapping.estimated is not None:
-        yield Finding(
+        yield CheckFinding(
             "propensities-estimated",
             "warning",
             "propensities should be logged when the action is drawn",
@@ -397,7 +399,7 @@ def _propensities(
 
 def _tested(
     sample: pl.DataFrame, mapping: LogMapping, ids: Any, facts: dict[str, Any], notes: list[str]
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """The test that certificates rest on, on a sample of the rows."""
     from depsue.data.catalogue import ActionCatalogue
     from depsue.diagnostics.propensities import check_propensities
@@ -410,12 +412,12 @@ def _tested(
         if len(sample) < 100:
             notes.append(f"the test of m/p was not run: {problem.rule}")
         else:
-            yield Finding.of("rows", problem)
+            yield CheckFinding.of("rows", problem)
         return
     facts["m/p in a sample: mean, lower bound"] = f"{report.mean:.4f}, {report.bound:.4f}"
     for sentence in report.findings:
         rule = "propensities must be those that drew the actions"
-        yield Finding(
+        yield CheckFinding(
             "propensities-wrong", "error", rule, sentence, "see the page on propensities: " + CURE
         )
     notes += report.notes

@@ -14,7 +14,7 @@ READY, WARNED, UNUSABLE = "ready", "ready, with warnings", "not usable"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One thing that was found.
 
     Args:
@@ -32,13 +32,13 @@ class Finding:
     cure: str
 
     @classmethod
-    def of(cls, name: str, error: DepsueError) -> Finding:
+    def of(cls, name: str, error: DepsueError) -> CheckFinding:
         """An error that was raised, as a finding."""
         return cls(name, "error", error.rule, error.found, error.cure)
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     """What `depsue check` says of logs.
 
     Args:
@@ -51,7 +51,7 @@ class Report:
 
     source: str
     facts: Mapping[str, Any]
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
     notes: tuple[str, ...]
     mapping: LogMapping
 

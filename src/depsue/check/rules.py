@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from depsue.check.report import Finding
+from depsue.check.report import CheckFinding
 from depsue.data.checks import FILL
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source, exact
@@ -174,7 +174,7 @@ HEAVY_UNIT, REPEATED, BAD_LINES = 0.01, 0.001, 0.01
 LEAST_EFFECTIVE = 0.01
 
 
-def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[Finding]:
+def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[CheckFinding]:
     """Lines, missing values, rewards, duplicates and units."""
     n, totals = found.rows, found.totals
     if source.bad_lines:
@@ -185,10 +185,10 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
         broken = totals["broken ids"]
         rule = "ids must be whole numbers or text"
         value = f"{counted(broken, 'row')} {plural(broken, 'is', 'are')} not"
-        yield Finding("action-ids", "error", rule, value, f"cast column '{mapping.action}'")
+        yield CheckFinding("action-ids", "error", rule, value, f"cast column '{mapping.action}'")
     if totals["low"] or totals["high"]:
         low, high = totals["least reward"], totals["largest reward"]
-        yield Finding(
+        yield CheckFinding(
             "reward-range",
             "error",
             f"rewards must lie in [0, r_max] with r_max = {mapping.r_max:g}",
@@ -198,7 +198,7 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
             "cap, which the certificate then states",
         )
     elif totals["rewarded"] < FEWEST_REWARDED:
-        yield Finding(
+        yield CheckFinding(
             "rewards-few",
             "warning",
             f"at least {FEWEST_REWARDED} rows should have a reward",
@@ -209,9 +209,9 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
         if totals[f"outside:{name}"]:
             rule = f"'{name}' must lie in [0, {limit:g}], as [other_rewards] says"
             value = _outside(totals[f"outside:{name}"], n)
-            yield Finding("other-reward", "error", rule, value, "declare its largest value")
+            yield CheckFinding("other-reward", "error", rule, value, "declare its largest value")
     if found.repeated is not None and found.repeated > REPEATED:
-        yield Finding(
+        yield CheckFinding(
             "duplicates",
             "warning",
             "rows should not be repeated",
@@ -222,7 +222,7 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
         top = found.sample["unit"].value_counts().sort("count").tail(1)
         share = top["count"][0] / len(found.sample)
         if share > HEAVY_UNIT and share > 10 / found.sample["unit"].n_unique():
-            yield Finding(
+            yield CheckFinding(
                 "unit-heavy",
                 "warning",
                 f"no unit should have {HEAVY_UNIT:.0%} of the rows, and ten times its part",
@@ -233,7 +233,7 @@ def rows_rules(source: Source, found: Summary, mapping: LogMapping) -> Iterator[
 
 def support_rules(
     found: Summary, mapping: LogMapping, effective: float | None
-) -> Iterator[Finding]:
+) -> Iterator[CheckFinding]:
     """Actions with few rows, and propensities that are out of range or almost certain."""
     n, totals = found.rows, found.totals
     counts = found.counts()
@@ -243,9 +243,9 @@ def support_rules(
             "there must be a choice: two actions at least",
             f"only {counts['action'][0]!r}",
         )
-        yield Finding("actions", "error", rule, value, "check the column of the action")
+        yield CheckFinding("actions", "error", rule, value, "check the column of the action")
     elif len(rare):
-        yield Finding(
+        yield CheckFinding(
             "actions-rare",
             "warning",
             f"each action should have {FEWEST_ROWS} rows",
@@ -256,7 +256,7 @@ def support_rules(
     if "outside" not in totals:
         return
     if totals["outside"] and _in_percent(found):
-        yield Finding(
+        yield CheckFinding(
             "propensity-percent",
             "error",
             f"propensities must lie in (0, 1], and not below {LEAST:g}",
@@ -266,7 +266,7 @@ def support_rules(
         )
         return
     if totals["outside"]:
-        yield Finding(
+        yield CheckFinding(
             "propensity-range",
             "error",
             f"propensities must lie in (0, 1], and not below {LEAST:g}",
@@ -274,7 +274,7 @@ def support_rules(
             "log the probability with which the shown action was drawn",
         )
     elif totals["certain"] == n:
-        yield Finding(
+        yield CheckFinding(
             "deterministic",
             "error",
             "the logging policy must have drawn at random",
@@ -283,7 +283,7 @@ def support_rules(
             "nothing of other choices",
         )
     elif totals["nearly certain"] > n / 2:
-        yield Finding(
+        yield CheckFinding(
             "nearly-deterministic",
             "warning",
             "the logging policy should draw at random in most rows",
@@ -291,7 +291,7 @@ def support_rules(
             "explore more: little can be learned from such rows",
         )
     if effective is not None and effective < LEAST_EFFECTIVE * n:
-        yield Finding(
+        yield CheckFinding(
             "effective-size",
             "warning",
             f"the effective sample size should be {LEAST_EFFECTIVE:.0%} of the rows",
@@ -316,10 +316,10 @@ def _in_percent(found: Summary) -> bool:
     return bool(found.totals["to 100"] == there and 2 * found.totals["above one"] > there)
 
 
-def _lines(bad: tuple[BadLine, ...], n: int) -> Finding:
+def _lines(bad: tuple[BadLine, ...], n: int) -> CheckFinding:
     shown = "; ".join(str(one) for one in bad[:5]) + ("; ..." if len(bad) > 5 else "")
     many = len(bad) > BAD_LINES * (n + len(bad))
-    return Finding(
+    return CheckFinding(
         "lines",
         "error" if many else "warning",
         "every line must be a decision that can be read",
@@ -328,7 +328,7 @@ def _lines(bad: tuple[BadLine, ...], n: int) -> Finding:
     )
 
 
-def _missing(name: str, count: int, n: int, mapping: LogMapping) -> Finding:
+def _missing(name: str, count: int, n: int, mapping: LogMapping) -> CheckFinding:
     """Missing values: an error where a number or an id is needed."""
     column = name.partition(":")[2] or getattr(mapping, name) or name
     harmless = is_harmless(name, mapping)
@@ -338,4 +338,4 @@ def _missing(name: str, count: int, n: int, mapping: LogMapping) -> Finding:
     severity = "warning" if harmless else "error"
     more = "; they count as none of the declared values" if harmless else ""
     value = f"{count:,} of {counted(n, 'row')}{more}"
-    return Finding(f"missing-{column}", severity, rule, value, FILL)  # type: ignore[arg-type]
+    return CheckFinding(f"missing-{column}", severity, rule, value, FILL)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapp
 
 
 @dataclass(frozen=True)
-class Estimated:
+class EstimatedPropensities:
     """Propensities that were never logged, as (count of a in its group + s) / (rows + s A).
 
     Args:
@@ -100,7 +100,7 @@ class LogMapping:
     segments: tuple[str, ...] = ()
     shift: float = 0.0
     cap: float | None = None
-    estimated: Estimated | None = None
+    estimated: EstimatedPropensities | None = None
     kept: float = 1.0
 
     def __post_init__(self) -> None:
@@ -283,8 +283,10 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     )
 
 
-def _estimated(table: Mapping[str, Any]) -> Estimated:
-    return Estimated(_texts(table.get("groups", []), "groups"), table.get("smoothing", 1.0))
+def _estimated(table: Mapping[str, Any]) -> EstimatedPropensities:
+    return EstimatedPropensities(
+        _texts(table.get("groups", []), "groups"), table.get("smoothing", 1.0)
+    )
 
 
 def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:

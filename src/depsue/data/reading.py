@@ -19,7 +19,7 @@ import numpy as np
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import naming
 from depsue.data.logs import LoggedData
-from depsue.data.mapping import Estimated, LogMapping
+from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.tables import KINDS, is_numeric, is_text, names_in, require_columns, scan, tried
 from depsue.errors import DataError, FileError, require, short
 
@@ -381,7 +381,9 @@ def _one_position(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> p
     return kept
 
 
-def _with_estimates(source: Source, frame: pl.LazyFrame, how: Estimated) -> pl.LazyFrame:
+def _with_estimates(
+    source: Source, frame: pl.LazyFrame, how: EstimatedPropensities
+) -> pl.LazyFrame:
     """The table with a column of estimated propensities."""
     import polars as pl
 
