@@ -31,8 +31,8 @@ from depsue.certificates import Reads, certify, three_folds
 from depsue.data.logs import LoggedData
 from depsue.exploration import ExploreSettings, explore
 from depsue.exploration.plan import Plan, PlanSettings, plan
+from depsue.pages.svg import as_svg
 from depsue.protocols import Policy, RewardModel
-from depsue.reports.pages import as_svg
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
 from depsue.world import SyntheticSettings, synthetic_world
 

@@ -377,7 +377,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write the campaign's story as one self-contained HTML page."""
-    from depsue.reports.campaign import write_report
+    from depsue.pages.report import write_report
 
     campaign = _opened(name, home, ledger, "reader")
     page = write_report(campaign, out or campaign.files.folder / "report.html")

@@ -20,7 +20,7 @@ from depsue.errors import PolicyError, require, short
 from depsue.exploration.before_logs import SHARE, Assumed, rows_before_logs
 from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import Plan, about_rows
-from depsue.reports.plan import (
+from depsue.pages.plan_report import (
     KEPT,
     floor_words,
     headings,
@@ -250,8 +250,8 @@ def plan(
     from depsue.exploration.plan import PlanSettings
     from depsue.exploration.plan import plan as planned
     from depsue.files import writable_folder
+    from depsue.pages.plan_report import write_plan
     from depsue.progress import bars
-    from depsue.reports.plan import write_plan
 
     said_of = ColumnOptions(
         action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping

@@ -56,7 +56,7 @@ def serve(
     campaign's files. New deployments are picked up while it runs.
     """
     from depsue.campaigns import Campaign, open_home
-    from depsue.dashboard import Dashboard
+    from depsue.pages.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.running import run
     from depsue.serving.settings import declared, store_address

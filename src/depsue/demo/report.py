@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from depsue._version import __version__
 from depsue.demo.demo import DemoResult, DemoRow
 from depsue.files import writable_folder
+from depsue.pages.svg import BLUE, GREEN, GREY, RED, as_svg
 from depsue.policies import ScoreTable
-from depsue.reports.pages import BLUE, GREEN, GREY, RED, as_svg
 
 
 def write_report(result: DemoResult, folder: str | Path) -> Path:

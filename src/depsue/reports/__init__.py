@@ -1,1 +1,0 @@
-"""Pages that need nothing else: a campaign's story, a plan."""

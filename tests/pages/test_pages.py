@@ -1,0 +1,191 @@
+"""What each page shows, and its JSON twin."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from markupsafe import escape
+from tests.pages.browser import Browser
+from tests.pages.conftest import HOSTILE, decided
+
+from depsue.serving.service import Service
+
+PAGES = (
+    "/campaigns/spring",
+    "/campaigns/spring/plan",
+    "/campaigns/spring/trip",
+    "/campaigns/spring/lift",
+    "/campaigns/spring/certificates/1-1",
+    "/campaigns/summer",
+    "/campaigns/winter",
+    "/campaigns/winter/certificates/1-1",
+)
+
+
+@pytest.mark.parametrize("path", ["/", *PAGES])
+def test_every_page_is_whole_and_keeps_to_itself(visit: Browser, path: str) -> None:
+    found = visit.get(path)
+    assert found.status == 200
+    assert found.headers["content-type"] == "text/html; charset=utf-8"
+    policy = found.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self';" in policy
+    assert found.text.count("<h1>") == 1 and 'lang="en"' in found.text
+    assert "<script>alert" not in found.text  # of who made the campaigns
+    assert not re.search(r"(?:src|href)=\"(?:https?:)?//", found.text)
+    assert not re.search(r"\son\w+=", found.text)  # no scripts in attributes
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_a_json_twin(visit: Browser, path: str) -> None:
+    found = visit.get(f"{path}.json")
+    assert (found.status, found.headers["content-type"]) == (200, "application/json")
+    assert f'href="{path}.json"' in visit.get(path).text
+    assert found.json["path"] == path
+
+
+def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser) -> None:
+    page, twin = visit.get("/").text, visit.get("/index.json").json
+    assert twin["served"] == "spring"
+    assert {one["name"]: one["level"] for one in twin["campaigns"]} == {
+        "spring": "fine",
+        "summer": None,
+        "winter": None,
+    }
+    assert twin["campaigns"][0]["name"] == "spring"
+    for one in twin["campaigns"]:
+        assert escape(one["headline"]) in page and f'href="{one["path"]}"' in page
+    assert [one["round"] for one in twin["campaigns"]] == ["1 of 2", "2 of 2", "1 of 2"]
+
+
+def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
+    visit: Browser, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from depsue.campaigns import CampaignSettings
+    from depsue.errors import ConfigError
+
+    def refuses(found: object, *, retries: bool) -> CampaignSettings:
+        raise ConfigError("settings must be of this version")
+
+    monkeypatch.setattr(CampaignSettings, "from_json", refuses)
+    twin = visit.get("/index.json").json
+    assert all("of this version" in one["problem"] for one in twin["campaigns"])
+    assert visit.get("/").status == 200
+    assert visit.get("/campaigns/summer").status == 409
+
+
+def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Service) -> None:
+    assert visit.get("/campaigns/spring.json").json["now"]["moments"] == []
+    decided(service, 300)
+    watching = service.watching
+    assert watching is not None
+    now = visit.get("/campaigns/spring.json").json["now"]
+    point = watching.points[-1]
+    last = now["moments"][-1]
+    assert (last["decisions"], last["policy"]) == (point.n, list(point.policy))
+    assert last["pi0"] == list(point.pi0 or ())
+    assert last["novelty"] == point.novelty and last["margin"] == pytest.approx(point.margin)
+    assert [one["name"] for one in now["tests"]] == [one.name for one in service.findings()]
+    assert all(0 <= one["share"] <= 1 for one in now["tests"] if one["share"] is not None)
+    page = visit.get("/campaigns/spring").text
+    for one in now["tests"]:
+        assert escape(one["words"]) in page
+    assert page.count('<script type="application/json">') == 5
+    for heading in ("Value", "Novelty", "Margin"):
+        assert f"{heading} as a table" in page
+
+
+def test_new_items_are_counted_now_and_before(visit: Browser, service: Service) -> None:
+    decided(service, 300)
+    watching = service.watching
+    assert watching is not None
+    items = visit.get("/campaigns/spring.json").json["items"]
+    novel = watching.live.catalogue.novel
+    assert items["shown_now"] == watching.shown[novel].sum()
+    assert items["rows_now"] == watching.shown.sum()
+    ids = watching.live.ids
+    for one in items["items"]:
+        place = [str(id) for id in ids].index(one["id"])
+        assert one["shown_now"] == watching.shown[place]
+        assert one["mean_now"] == (1.0 if one["shown_now"] else None)  # each earned 1
+    before = visit.get("/campaigns/summer.json").json
+    assert before["now"] is None
+    assert sum(one["shown"] for one in before["items"]["items"]) == before["items"]["shown"] > 0
+    assert before["items"]["rows"] == 8000
+
+
+def test_what_the_report_says_is_said_here(visit: Browser, home: Path) -> None:
+    from depsue.campaigns import Campaign, open_home
+    from depsue.pages import words
+    from depsue.pages.story import story_of
+
+    story = story_of(Campaign(open_home(home), home, "summer", by="reader"))
+    page = visit.get("/campaigns/summer.json").json
+    assert page["headline"] == words.headline(story)
+    assert words.outcome(story.kept[0]) in page["said"]
+    assert page["rounds"][0]["seen"][1]["mean"] == story.kept[0].seen[1].mean
+    assert page["journal"][-1][1] == HOSTILE
+    assert HOSTILE not in visit.get("/campaigns/summer").text
+
+
+def test_what_the_ledger_tells_anew_is_seen(visit: Browser, home: Path) -> None:
+    from depsue.campaigns import Campaign, open_home
+
+    before = visit.get("/campaigns/summer.json").json
+    Campaign(open_home(home), home, "summer", by="bo").rollback()
+    after = visit.get("/campaigns/summer.json").json
+    assert "rolled back" in after["headline"] != before["headline"]
+    assert len(after["journal"]) == len(before["journal"]) + 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/campaigns/autumn",
+        "/campaigns/autumn/plan",
+        "/campaigns/spring/certificates/7-1",
+        "/campaigns/spring/nothing",
+        "/campaigns/..%2fspring",
+        "/nowhere",
+    ],
+)
+def test_there_is_a_page_for_what_is_not_there(visit: Browser, path: str) -> None:
+    found = visit.get(path)
+    assert found.status == 404 and "There is no such page" in found.text
+    if path.startswith("/campaigns/a"):
+        assert visit.get(f"{path}.json").json["error"] == "there is no such page"
+    assert visit.get("/nowhere", accept="application/json").json["error"] == "there is no such page"
+
+
+def test_a_page_can_stand_still(visit: Browser) -> None:
+    fresh, still = visit.get("/campaigns/spring").text, visit.get("/campaigns/spring?live=off").text
+    assert "data-refresh" in fresh and "data-refresh" not in still
+    assert "http-equiv" not in fresh  # without a script, only who asks for it
+    assert "http-equiv" in visit.get("/campaigns/spring?live=on").text
+    assert "data-refresh" not in visit.get("/campaigns/summer").text
+    assert visit.get("/campaigns/spring?" + "&".join(f"a{k}=1" for k in range(99))).status == 200
+
+
+def test_trouble_with_the_store_is_said(visit: Browser, service: Service) -> None:
+    service.problem = "a policy's files must be those that were recorded"
+    page = visit.get("/campaigns/spring")
+    assert "A newer policy is not served: a policy" in page.text
+    assert 'class="stands bad"' in page.text
+
+
+def test_scripts_and_styles_come_from_here_and_stay(visit: Browser) -> None:
+    page = visit.get("/campaigns/spring").text
+    for path in re.findall(r'(?:src|href)="(/static/[^"]+)"', page):
+        found = visit.get(path)
+        assert found.status == 200 and "immutable" in found.headers["cache-control"]
+        again = visit.get(path, if_none_match=found.headers["etag"])
+        assert (again.status, again.body) == (304, b"")
+        packed = visit.get(path, accept_encoding="gzip, br")
+        assert packed.headers["content-encoding"] == "gzip"
+        assert gzip.decompress(packed.body) == found.body
+    plain = visit.get("/static/plotly.min.js")
+    assert plain.headers["cache-control"] == "public, max-age=86400" and len(plain.body) > 1e6
+    assert visit.get("/static/../dashboard.py").status == 404
+    assert visit.get("/static/none.js", accept="*/*").status == 404
