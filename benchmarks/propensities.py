@@ -82,7 +82,7 @@ def too_large(logs: LoggedData, stale: Policy, draw: np.random.Generator) -> Log
 
 def of_stale_policy(logs: LoggedData, stale: Policy, draw: np.random.Generator) -> LoggedData:
     """20% of propensities are those of another version of the policy."""
-    own = np.exp(stale.log_prob(logs.contexts, logs.action, logs.context))
+    own = np.exp(stale.log_prob(logs.requests, logs.action, logs.context))
     mixed = np.where(draw.random(len(logs)) < 0.2, own, logs.propensity)
     return replace(logs, propensity=np.maximum(mixed, 1e-12))
 

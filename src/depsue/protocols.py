@@ -19,12 +19,17 @@ import numpy as np
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms, Terms
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """pi(a|x) over A actions. Three calls; none needs an (n, A) matrix in memory."""
+    """pi(a | request) over A actions. Three calls; none needs an (n, A) matrix in memory.
+
+    What is asked about are `Requests`: contexts with their candidates. A policy that derives from
+    `BasePolicy` also takes a plain (u, d) array of contexts, for all candidates.
+    """
 
     @property
     def n_actions(self) -> int:
@@ -32,24 +37,24 @@ class Policy(Protocol):
         ...
 
     def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+        self, requests: Requests, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) log pi(a_i | contexts[rows_i]), -inf where the probability is 0.
+        """(n,) log pi(a_i | requests[rows_i]), -inf where the probability is 0.
 
-        `contexts` is (u, d) and `rows` (n,) points into it; without `rows`, u = n.
+        There are u requests and `rows` (n,) points at them; without `rows`, u = n.
         """
         ...
 
     def sample(
-        self, contexts: FloatArray, rng: np.random.Generator, rows: IntArray | None = None
+        self, requests: Requests, rng: np.random.Generator, rows: IntArray | None = None
     ) -> tuple[IntArray, FloatArray]:
         """(n,) actions drawn from pi and (n,) the probabilities they were drawn with."""
         ...
 
     def distributions(
-        self, contexts: FloatArray, chunk: int | None = None
+        self, requests: Requests, chunk: int | None = None
     ) -> Iterator[tuple[slice, FloatArray]]:
-        """Whole distributions, a chunk of contexts at a time: (slice, (c, A) probabilities)."""
+        """Whole distributions, a chunk of requests at a time: (slice, (c, A) probabilities)."""
         ...
 
 
@@ -64,7 +69,7 @@ class RewardModel(Protocol):
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts; without it, u = n."""
         ...
 
 

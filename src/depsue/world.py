@@ -14,6 +14,7 @@ from depsue import rng
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.errors import require
 from depsue.policies import BasePolicy, ScoreTable, SoftmaxOfScores
 from depsue.protocols import Policy
@@ -187,7 +188,7 @@ class World:
         """n decisions for users drawn uniformly, as the logs of that round."""
         draw = rng.generator(self._seed, "deploy", round)
         users = draw.integers(0, len(self.contexts), n)
-        actions, propensities = policy.sample(self.contexts, draw, users)
+        actions, propensities = policy.sample(Requests(self.contexts), draw, users)
         mean = self.rewards.pairs(users, actions) * self._level(round)
         return LoggedData.from_arrays(
             contexts=self.contexts,
@@ -212,7 +213,7 @@ class World:
     def value_and_novelty(self, policy: Policy) -> tuple[float, float]:
         """V(pi) in round 0 and N(pi), exactly; the policy is asked once."""
         novel, value, shown = self._catalogue.novel, 0.0, 0.0
-        for piece, pi in policy.distributions(self.contexts):
+        for piece, pi in policy.distributions(Requests(self.contexts)):
             value += float(self.rewards.expected(piece, pi).sum())
             shown += float(pi[:, novel].sum())
         return value / len(self.contexts), shown / len(self.contexts)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from depsue.data.checks import FloatArray, IntArray
+from depsue.data.requests import Requests
 from depsue.errors import PolicyError
 from depsue.estimators.weights import (
     average,
@@ -84,9 +85,9 @@ class Single(Rechunked):
     """A policy that answers in single precision, as networks do."""
 
     def distributions(
-        self, contexts: FloatArray, chunk: int | None = None
+        self, requests: Requests, chunk: int | None = None
     ) -> Iterator[tuple[slice, FloatArray]]:
-        for piece, probabilities in super().distributions(contexts, chunk):
+        for piece, probabilities in super().distributions(requests, chunk):
             yield piece, probabilities.astype(np.float32)
 
 

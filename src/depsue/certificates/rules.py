@@ -25,6 +25,7 @@ import numpy as np
 from depsue.certificates.terms import Ceiling, bound_for
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import PolicyError, is_real, require, require_level, require_positive, short
 from depsue.estimators import MIPS
@@ -79,15 +80,19 @@ class Control:
             contexts = logs.contexts[piece]
             q = np.clip(self.model.predict(contexts), 0.0, self.most)
             for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
-                pi = drawn if part is self.base else whole(part, contexts)
+                pi = drawn if part is self.base else whole(part, Requests(contexts))
                 shown = np.minimum(pi, clip * drawn)
                 mean[place, piece] = np.einsum("ca,ca->c", shown, q, dtype=np.float64)
-        at = (logs.contexts, logs.action, logs.context)
-        q_row = np.clip(self.model.predict_pairs(*at), 0.0, self.most).astype(np.float64)
-        drawn_row = np.exp(self.base.log_prob(*at))
+        pairs = (logs.action, logs.context)
+        q_row = np.clip(self.model.predict_pairs(logs.contexts, *pairs), 0.0, self.most).astype(
+            np.float64
+        )
+        drawn_row = np.exp(self.base.log_prob(logs.requests, *pairs))
         out = -mean[:, logs.context]
         for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
-            weight = np.asarray(np.exp(part.log_prob(*at)) / drawn_row, dtype=np.float64)
+            weight = np.asarray(
+                np.exp(part.log_prob(logs.requests, *pairs)) / drawn_row, dtype=np.float64
+            )
             out[place] += np.minimum(weight, clip) * q_row
         return out
 

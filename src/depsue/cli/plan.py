@@ -300,7 +300,7 @@ def _named(pi0: str, rows: LoggedData, mapping: LogMapping) -> Policy:
 def _answering(policy: Policy, rows: LoggedData) -> Policy:
     """The policy, if it can be asked about the logs' contexts."""
     try:
-        next(iter(policy.distributions(rows.contexts[:2])))
+        next(iter(policy.distributions(rows.requests[:2])))
     except (ValueError, IndexError) as problem:
         raise PolicyError(
             "the logging policy must answer about the logs' contexts",

@@ -35,6 +35,7 @@ from depsue.data.checks import (
 )
 from depsue.data.content import logs_hash
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
+from depsue.data.requests import Requests
 from depsue.errors import DataError, require, short
 
 
@@ -245,6 +246,11 @@ class LoggedData:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """The u distinct requests that rows point at by `context`; all actions are candidates."""
+        return Requests(self.contexts)
 
     @cached_property
     def context_counts(self) -> IntArray:

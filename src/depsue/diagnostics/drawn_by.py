@@ -6,6 +6,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.errors import DataError
 from depsue.protocols import Policy
 
@@ -15,19 +16,19 @@ TOLERANCE = 1e-3
 
 def unlike(
     policy: Policy,
-    contexts: FloatArray,
+    requests: Requests,
     action: IntArray,
     context: IntArray,
     propensity: FloatArray,
 ) -> tuple[IntArray, FloatArray]:
     """Which of n rows the policy did not draw with their propensity; and (n,) what it says."""
-    own = np.exp(policy.log_prob(contexts, action, context))
+    own = np.exp(policy.log_prob(requests, action, context))
     return np.flatnonzero(~(np.abs(own / propensity - 1) < TOLERANCE)), own
 
 
 def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
     """Refuse propensities that are not the policy's own probabilities, to 0.1%."""
-    wrong, own = unlike(policy, logs.contexts, logs.action, logs.context, logs.propensity)
+    wrong, own = unlike(policy, logs.requests, logs.action, logs.context, logs.propensity)
     if len(wrong):
         row = int(wrong[0])
         raise DataError(

@@ -29,6 +29,7 @@ from depsue.bounds import Smoothing
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import mix64, row_keys
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms
 from depsue.diagnostics.drawn_by import TOLERANCE, unlike
 from depsue.errors import DataError, is_real, require, require_level, short
@@ -474,7 +475,9 @@ class _Pool(NamedTuple):
     def unlike(self, policy: Policy, mine: IntArray) -> list[str]:
         """Rows whose propensity is not the policy's."""
         p = self.propensity[mine]
-        wrong, own = unlike(policy, self.contexts, self.action[mine], self.context[mine], p)
+        wrong, own = unlike(
+            policy, Requests(self.contexts), self.action[mine], self.context[mine], p
+        )
         if not len(wrong):
             return []
         return [

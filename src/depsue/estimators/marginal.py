@@ -98,7 +98,7 @@ class MIPS:
             found=f"{len(self.groups)} groups for {len(logs.catalogue)} actions",
             cure="give the category of each action of the catalogue, in its order",
         )
-        drawn = np.exp(self.pi0.log_prob(logs.contexts, logs.action, logs.context))
+        drawn = np.exp(self.pi0.log_prob(logs.requests, logs.action, logs.context))
         wrong = np.flatnonzero(~(np.abs(drawn - logs.propensity) <= AGREEMENT * logs.propensity))
         require(
             len(wrong) == 0,

@@ -66,7 +66,7 @@ def _checked(predicted: Any, shape: tuple[int, ...], r_max: float) -> FloatArray
 def importance_weights(policy: Policy, logs: LoggedData) -> FloatArray:
     """(n,) w_i = pi(a_i | x_i) / p_i, where p_i is the row's own propensity."""
     check_actions(policy, logs)
-    chosen = np.exp(policy.log_prob(logs.contexts, logs.action, logs.context))
+    chosen = np.exp(policy.log_prob(logs.requests, logs.action, logs.context))
     weights: FloatArray = np.asarray(chosen, dtype=np.float64) / logs.propensity
     return weights
 
@@ -176,7 +176,7 @@ def model_sums(policy: Policy, logs: LoggedData, model: RewardModel) -> ModelSum
 def distributions(policy: Policy, logs: LoggedData) -> Iterator[tuple[slice, FloatArray]]:
     """The policy's distributions over the distinct contexts: (slice, (c, A)) in turn."""
     check_actions(policy, logs)
-    return policy.distributions(logs.contexts)
+    return policy.distributions(logs.requests)
 
 
 def check_actions(policy: Policy, logs: LoggedData) -> None:

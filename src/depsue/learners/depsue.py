@@ -249,7 +249,7 @@ def novelty_on(policy: Policy, logs: LoggedData) -> float:
     weights = np.bincount(logs.context, logs.row_weights, minlength=len(logs.contexts))
     return sum(
         float((weights[piece] * pi[:, novel].sum(axis=1)).sum())
-        for piece, pi in policy.distributions(logs.contexts)
+        for piece, pi in policy.distributions(logs.requests)
     )
 
 

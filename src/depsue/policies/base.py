@@ -1,4 +1,7 @@
-"""What every policy shares: a subclass gives `probabilities`, the three calls follow."""
+"""What every policy shares: a subclass gives `probabilities`, the three calls follow.
+
+At the door a plain (u, d) array of contexts means requests with all actions as candidates.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
+from depsue.data.requests import Requests, as_requests
 from depsue.errors import PolicyError, require, short
 from depsue.protocols import Policy
 
@@ -29,7 +33,7 @@ class BasePolicy(ABC):
 
     @abstractmethod
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        """(m, A) distributions for a chunk of m contexts."""
+        """(m, A) distributions at m contexts with all actions as candidates: the dense case."""
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         """Settings (JSON) and arrays from which `from_state` rebuilds the policy."""
@@ -43,27 +47,39 @@ class BasePolicy(ABC):
         return f"{type(self).__name__}({self.n_actions:,} actions)"
 
     def distributions(
-        self, contexts: FloatArray, chunk: int | None = None
+        self, requests: Requests | FloatArray, chunk: int | None = None
     ) -> Iterator[tuple[slice, FloatArray]]:
-        """Whole distributions, a chunk of contexts at a time: (slice, (c, A))."""
+        """Whole distributions, a chunk of requests at a time: (slice, (c, A))."""
+        requests = as_requests(requests)
         chunk = chunk or max(1, CHUNK_ENTRIES // self.n_actions)
-        for start in range(0, len(contexts), chunk):
-            piece = slice(start, min(start + chunk, len(contexts)))
-            yield piece, self.probabilities(contexts[piece])
+        for start in range(0, len(requests), chunk):
+            piece = slice(start, min(start + chunk, len(requests)))
+            yield piece, self.probabilities(requests.contexts[piece])
 
     def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+        self, requests: Requests | FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) log pi(a_i | contexts[rows_i])."""
-        rows, pieces = self._rows(contexts, rows, len(actions))
-        out = np.empty(len(rows))
-        for piece, mine, probabilities in pieces:
-            out[mine] = probabilities[rows[mine] - piece.start, actions[mine]]
+        """(n,) log pi(a_i | requests[rows_i])."""
+        requests = as_requests(requests)
+        rows = _rows(requests, rows, len(actions))
+        chosen = self.chosen_probabilities(requests, actions, rows)
         with np.errstate(divide="ignore"):
-            return np.log(out)
+            return np.log(chosen)
+
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
+    ) -> FloatArray:
+        """(n,) pi(a_i | requests[rows_i]): for a subclass that need not work out all A of them."""
+        chosen = np.empty(len(rows))
+        for piece, mine, probabilities in self._pieces(requests, rows):
+            chosen[mine] = probabilities[rows[mine] - piece.start, actions[mine]]
+        return chosen
 
     def sample(
-        self, contexts: FloatArray, rng: np.random.Generator, rows: IntArray | None = None
+        self,
+        requests: Requests | FloatArray,
+        rng: np.random.Generator,
+        rows: IntArray | None = None,
     ) -> tuple[IntArray, FloatArray]:
         """(n,) actions drawn from pi and (n,) the probabilities they were drawn with.
 
@@ -77,11 +93,12 @@ class BasePolicy(ABC):
             cure="np.random.default_rng(seed)",
             error=PolicyError,
         )
-        rows, pieces = self._rows(contexts, rows, len(contexts))
+        requests = as_requests(requests)
+        rows = _rows(requests, rows, len(requests))
         uniform = rng.random(len(rows))
         actions = np.empty(len(rows), dtype=np.int32)
         chosen = np.empty(len(rows))
-        for piece, mine, probabilities in pieces:
+        for piece, mine, probabilities in self._pieces(requests, rows):
             local = rows[mine] - piece.start
             cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
             cumulative /= cumulative[:, -1:]
@@ -93,35 +110,36 @@ class BasePolicy(ABC):
             chosen[mine] = probabilities[local, actions[mine]]
         return actions, chosen
 
-    def _rows(
-        self, contexts: FloatArray, rows: IntArray | None, n: int
-    ) -> tuple[IntArray, Iterator[tuple[slice, Any, FloatArray]]]:
-        """The rows, and an iterator over (slice of contexts, rows within it, probabilities)."""
-        if rows is None:
-            require(
-                len(contexts) == n,
-                "without rows there must be one context per action",
-                found=f"{len(contexts)} contexts, {n} actions",
-                error=PolicyError,
-            )
-            rows = np.arange(n)
-        return rows, self._pieces(contexts, rows)
-
     def _pieces(
-        self, contexts: FloatArray, rows: IntArray
+        self, requests: Requests, rows: IntArray
     ) -> Iterator[tuple[slice, Any, FloatArray]]:
-        if len(contexts) * self.n_actions <= CHUNK_ENTRIES:
-            yield slice(0, len(contexts)), slice(None), self.probabilities(contexts)
+        """In turn: a slice of the requests, the rows that point into it, their distributions."""
+        if len(requests) * self.n_actions <= CHUNK_ENTRIES:
+            yield slice(0, len(requests)), slice(None), self.probabilities(requests.contexts)
             return
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
-        for piece, probabilities in self.distributions(contexts):
+        for piece, probabilities in self.distributions(requests):
             first, last = np.searchsorted(ordered, [piece.start, piece.stop])
             yield piece, order[first:last], probabilities
 
 
-def whole(policy: Policy, contexts: FloatArray) -> FloatArray:
-    """(m, A) the distributions of any policy at m contexts, few enough to be held at once."""
+def whole(policy: Policy, requests: Requests | FloatArray) -> FloatArray:
+    """(m, A) the distributions of any policy at m requests, few enough to be held at once."""
+    requests = as_requests(requests)
     if isinstance(policy, BasePolicy):
-        return policy.probabilities(contexts)
-    return np.concatenate([np.asarray(pi) for _, pi in policy.distributions(contexts)])
+        return policy.probabilities(requests.contexts)
+    return np.concatenate([np.asarray(pi) for _, pi in policy.distributions(requests)])
+
+
+def _rows(requests: Requests, rows: IntArray | None, n: int) -> IntArray:
+    """(n,) which request each row has; the i-th one if nobody says."""
+    if rows is not None:
+        return rows
+    require(
+        len(requests) == n,
+        "without rows there must be one context per action",
+        found=f"{len(requests)} contexts, {n} actions",
+        error=PolicyError,
+    )
+    return np.arange(n)

@@ -13,6 +13,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import row_keys
+from depsue.data.requests import Requests
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
 from depsue.protocols import Policy, RewardModel
 
@@ -75,7 +76,7 @@ class Memory:
     def pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None, ask: AskPairs
     ) -> FloatArray:
-        """(n,) the answers for pairs, given as in `Policy.log_prob`."""
+        """(n,) the answers for pairs: `rows` points into the (u, d) contexts."""
         which = np.arange(len(actions)) if rows is None else rows
         place, known = self._find(contexts)
         if not known.any():
@@ -124,7 +125,7 @@ class CachedRewardModel:
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
 
 
@@ -161,16 +162,14 @@ class CachedPolicy(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         return self._memory.answers(contexts, self._ask)
 
-    def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
     ) -> FloatArray:
-        rows, _ = self._rows(contexts, rows, len(actions))
-        known = self._memory.pairs(contexts, actions, rows, self._ask_pairs)
-        with np.errstate(divide="ignore"):
-            return np.log(np.asarray(known, dtype=np.float64))
+        known = self._memory.pairs(requests.contexts, actions, rows, self._ask_pairs)
+        return np.asarray(known, dtype=np.float64)
 
     def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
-        return np.exp(self.policy.log_prob(contexts, actions, rows))
+        return np.exp(self.policy.log_prob(Requests(contexts), actions, rows))
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
         return self.policy.state() if isinstance(self.policy, BasePolicy) else super().state()

@@ -9,6 +9,7 @@ import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.requests import Requests
 from depsue.errors import PolicyError, is_real, require, short
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
 from depsue.policies.scores import Scores, State, read_scores, rebuilt_scores, saved_scores
@@ -158,18 +159,17 @@ class EpsilonGreedy(BasePolicy):
         out[np.arange(len(out)), best] += 1 - self._epsilon
         return out
 
-    def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
     ) -> FloatArray:
-        """(n,) log pi(a_i | contexts[rows_i]): by the best action alone, no distribution."""
-        rows, _ = self._rows(contexts, rows, len(actions))
+        """(n,) pi(a_i | requests[rows_i]): by the best action alone, no distribution."""
+        contexts = requests.contexts
         at_once = max(1, CHUNK_ENTRIES // self.n_actions)
         pieces = [contexts[k : k + at_once] for k in range(0, len(contexts), at_once)]
         best = np.concatenate([self._best(piece) for piece in pieces or [contexts]])
         chosen = self._each()[actions]
         chosen[best[rows] == actions] += 1 - self._epsilon
-        with np.errstate(divide="ignore"):
-            return np.log(chosen)
+        return chosen
 
     def _best(self, contexts: FloatArray) -> IntArray:
         """(m,) the supported action with the highest score."""
@@ -221,20 +221,18 @@ class Mixture(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         out = np.zeros((len(contexts), self.n_actions))
         for share, part in zip(self.weights, self.parts, strict=True):
-            for piece, pi in part.distributions(contexts):
+            for piece, pi in part.distributions(Requests(contexts)):
                 out[piece] += share * pi
         return out
 
-    def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
     ) -> FloatArray:
-        """(n,) log pi(a_i | contexts[rows_i]): a part that remembers need not work it out again."""
-        rows, _ = self._rows(contexts, rows, len(actions))
+        """(n,) pi(a_i | requests[rows_i]): a part that remembers need not work it out again."""
         total = np.zeros(len(actions))
         for share, part in zip(self.weights, self.parts, strict=True):
-            total += share * np.exp(part.log_prob(contexts, actions, rows))
-        with np.errstate(divide="ignore"):
-            return np.log(total)
+            total += share * np.exp(part.log_prob(requests, actions, rows))
+        return total
 
     def state(self) -> State:
         settings: dict[str, Any] = {"weights": self.weights.tolist(), "parts": []}

@@ -53,7 +53,7 @@ class LinearRewardModel:
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         level = self.constant + np.asarray(contexts, dtype=np.float64) @ self.of_context
         out = (level if rows is None else level[rows]) + self.of_action[actions]
         return np.asarray(np.clip(out, 0.0, self.r_max))
@@ -123,7 +123,7 @@ class Blend:
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         total = sum(model.predict_pairs(contexts, actions, rows) for model in self.models)
         return np.asarray(total) / len(self.models)
 

@@ -249,7 +249,7 @@ class MlpRewardModel:
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         rows = np.arange(len(actions)) if rows is None else rows
         x = _tensor(contexts)
         out = np.empty(len(actions), dtype=np.float32)
@@ -381,7 +381,7 @@ class OwnRewardModel:
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
-        """(n,) predictions for pairs, given as in `Policy.log_prob`."""
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         rows = np.arange(len(actions)) if rows is None else rows
         out = np.empty(len(actions))
         chunk = max(1, (1 << 22) // self._n_actions)

@@ -23,6 +23,7 @@ import numpy as np
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms, Terms
 from depsue.errors import NovelMassWarning
 from depsue.policies.scores import OwnPolicy, ScoreTable
@@ -60,7 +61,7 @@ class Rechunked:
 
     Args:
         inner: the policy.
-        size: contexts per chunk.
+        size: requests per chunk.
     """
 
     inner: Policy
@@ -72,22 +73,22 @@ class Rechunked:
         return self.inner.n_actions
 
     def log_prob(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+        self, requests: Requests, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
         """(n,) as the inner policy."""
-        return self.inner.log_prob(contexts, actions, rows)
+        return self.inner.log_prob(requests, actions, rows)
 
     def sample(
-        self, contexts: FloatArray, rng: np.random.Generator, rows: IntArray | None = None
+        self, requests: Requests, rng: np.random.Generator, rows: IntArray | None = None
     ) -> tuple[IntArray, FloatArray]:
         """(n,) actions and propensities, as the inner policy."""
-        return self.inner.sample(contexts, rng, rows)
+        return self.inner.sample(requests, rng, rows)
 
     def distributions(
-        self, contexts: FloatArray, chunk: int | None = None
+        self, requests: Requests, chunk: int | None = None
     ) -> Iterator[tuple[slice, FloatArray]]:
-        """Whole distributions, `size` contexts at a time."""
-        return self.inner.distributions(contexts, self.size)
+        """Whole distributions, `size` requests at a time."""
+        return self.inner.distributions(requests, self.size)
 
 
 class SmallWorld:

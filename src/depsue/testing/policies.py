@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.data.checks import FloatArray
+from depsue.data.requests import Requests
 from depsue.errors import PolicyError
 from depsue.policies import BasePolicy, load, save
 
@@ -52,6 +53,18 @@ class PolicyConformance:
         )
         with pytest.raises(PolicyError, match="one context per action"):
             self.policy.log_prob(self.contexts, actions[:-1])
+
+    def test_requests_and_plain_contexts_are_answered_alike(self) -> None:
+        requests = Requests(self.contexts)
+        actions = np.zeros(len(self.contexts), dtype=int)
+        np.testing.assert_array_equal(
+            self.policy.log_prob(requests, actions), self.policy.log_prob(self.contexts, actions)
+        )
+        joined = np.concatenate([pi for _, pi in self.policy.distributions(requests)])
+        np.testing.assert_array_equal(joined, self.whole())
+        drawn, _ = self.policy.sample(requests, np.random.default_rng(1))
+        again, _ = self.policy.sample(self.contexts, np.random.default_rng(1))
+        np.testing.assert_array_equal(drawn, again)
 
     def test_samples_carry_their_propensity_and_follow_it(self) -> None:
         draw = np.random.default_rng(5)

@@ -80,7 +80,7 @@ class Misreporting:
             return misreported(logs, rng.generator(self._seed, "misreported", round))
         really = self._world.logging_policy if policy is self._claimed else policy
         logs = self._world.deploy(really, n, round=round)
-        said = np.exp(policy.log_prob(logs.contexts, logs.action, logs.context))
+        said = np.exp(policy.log_prob(logs.requests, logs.action, logs.context))
         return replace(logs, propensity=said)
 
 
