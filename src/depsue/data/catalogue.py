@@ -1,4 +1,4 @@
-"""The actions: ids, features, and which of them are novel."""
+"""The catalogue: the actions, their ids and features, and which of them are novel (not in A0)."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from depsue.data.checks import (
     read_only,
 )
 from depsue.data.content import catalogue_hash
+from depsue.data.frames import columns_of, feature_matrix, flag_column
 from depsue.data.keys import distinct_ids
 from depsue.errors import DataError, require, short
 
@@ -81,8 +82,8 @@ class ActionCatalogue:
             found=short(novel),
             cure=f"novel=[{novel!r}]",
         )
-        given = plain_ids(ids, "id")
-        known = cls(given, np.zeros(len(given), dtype=bool), features)
+        distinct = plain_ids(ids, "id")
+        known = cls(distinct, np.zeros(len(distinct), dtype=bool), features)
         mask = np.zeros(len(known), dtype=bool)
         listed = isinstance(novel, Iterable) and not hasattr(novel, "__array__")
         places = known.index(list(novel) if listed else novel, column="novel")
@@ -107,8 +108,6 @@ class ActionCatalogue:
             novel: the column of True and False, or of 1 and 0.
             features: the feature columns; a column of lists counts as several.
         """
-        from depsue.data.frames import columns_of, feature_matrix, flag_column
-
         named = [features] if isinstance(features, str) else list(features)
         columns = columns_of(frame, [id, novel, *named])
         matrix = feature_matrix({name: columns[name] for name in named}) if named else None
@@ -142,28 +141,29 @@ class ActionCatalogue:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        return {one: place for place, one in enumerate(self.ids.tolist())}
+        """The position of each id."""
+        return {id: place for place, id in enumerate(self.ids.tolist())}
 
     def index(self, ids: Any, *, column: str = "action") -> IntArray:
         """(n,) positions of the given ids; an unknown id is an error."""
-        given = plain_ids(ids, column)
+        wanted = plain_ids(ids, column)
         text = self.ids.dtype.kind == "U"
-        if text != (given.dtype == object) and len(given):
+        if text != (wanted.dtype == object) and len(wanted):
             kind = "strings" if text else "integers"
             raise DataError(
                 f"actions must be {kind}, as the catalogue's ids are",
                 column=column,
                 row=0,
-                value=given.tolist()[0],
-                count=len(given),
+                value=wanted.tolist()[0],
+                count=len(wanted),
                 cure=f"cast the column to {kind}",
             )
-        found = np.array([self._places.get(one, -1) for one in given.tolist()], dtype=np.int64)
+        places = np.array([self._places.get(id, -1) for id in wanted.tolist()], dtype=np.int64)
         first_bad(
-            found < 0,
-            given,
+            places < 0,
+            wanted,
             "every action must be in the catalogue",
             column,
             "add the action to the catalogue, or remove these rows knowingly",
         )
-        return found
+        return places

@@ -1,9 +1,9 @@
-"""Checks at the door: each returns the checked array or says what was found and expected.
+"""Checks at the door: each returns the checked array, or raises an error with the offending row.
 
-Columns come as lists, numpy arrays, or the columns of pandas, polars and Arrow. `as_array` reads
-them all, without the conversions that numpy does silently (text to numbers, nulls to values).
-
-The rules that the rows of a log keep, and the columns that only logs have.
+Columns come as lists, numpy arrays, or columns of pandas, polars and Arrow. `as_array` reads them
+all, without the conversions that numpy does silently (text to numbers, nulls to values). Columns of
+one kind (numbers, ids, features, times) have a function each. The rules
+that the rows of a log keep are in `logs.py`. Nothing behind the door checks again.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from depsue.errors import DataError, is_real, require, short
-
-if TYPE_CHECKING:
-    from depsue.data.logs import LoggedData
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -43,7 +40,7 @@ def first_bad(
 ) -> None:
     """Raise a DataError for the first row of `bad`, (n,) or (n, d), that has a True.
 
-    `values` has the shape of `bad`; `show`, if given, maps the row to the value to report.
+    `values` has the shape of `bad`; `show`, if there, maps the row to the value to report.
     """
     if not bad.any():
         return
@@ -110,11 +107,11 @@ def number_column(values: Any, column: str, *, flags: bool = False) -> FloatArra
 
 def whole_column(values: Any, column: str, *, below: int, cure: str) -> IntArray:
     """(n,) whole numbers from 0 to `below` - 1."""
-    given = as_column(values, column)
-    numbers = number_column(given, column)
+    entries = as_column(values, column)
+    numbers = number_column(entries, column)
     bad = ~((numbers >= 0) & (numbers < below) & (numbers == np.floor(numbers)))
     rule = f"{column} must hold whole numbers from 0 to {below - 1}"
-    first_bad(bad, given, rule, column, cure)
+    first_bad(bad, entries, rule, column, cure)
     return numbers.astype(np.int64)
 
 
@@ -130,7 +127,11 @@ def same_length(column: str, length: int, n: int) -> None:
 
 
 def finite_matrix(values: Any, column: str, *, rows: int | None = None, of: str = "") -> FloatArray:
-    """(m, d) float32 with finite entries; `rows`, if given, is the m expected."""
+    """(m, d) float32 with finite entries; `rows`, if there, is the m expected.
+
+    Features are float32 because networks compute in it and because logs hold many of them; rewards
+    and propensities stay float64, because bounds sum millions of them.
+    """
     matrix = stacked(as_array(values, column), column)
     if matrix.ndim != 2 or 0 in matrix.shape or (rows is not None and len(matrix) != rows):
         wanted = f"({rows}, d)" if rows is not None else "(rows, d)"
@@ -145,7 +146,7 @@ def finite_matrix(values: Any, column: str, *, rows: int | None = None, of: str 
         narrow = numbers.astype(np.float32)
     rule = "features must be finite (and within float32)"
     first_bad(~np.isfinite(narrow), numbers, rule, column, "fill or clip them knowingly")
-    narrow += np.float32(0)  # -0.0 becomes 0.0
+    narrow += np.float32(0)  # -0.0 becomes 0.0: equal contexts must have equal bits (`keys.py`)
     return narrow
 
 
@@ -281,58 +282,6 @@ def require_r_max(r_max: float) -> float:
         cure="declare the largest possible reward, for example 1 for clicks",
     )
     return float(r_max)
-
-
-def check_rows(logs: LoggedData, rounds: IntArray) -> None:
-    """What must hold in every row: ranges, pointers, and no novel action in round 0."""
-    reward, propensity = logs.reward, logs.propensity
-    first_bad(
-        ~((propensity > 0) & (propensity <= 1)),  # NaN fails too
-        propensity,
-        "propensities must lie in (0, 1]",
-        "propensity",
-        "log the probability with which the shown action was drawn; if it was never logged, it "
-        "must be estimated and declared as such",
-    )
-    first_bad(
-        ~((reward >= 0) & (reward <= logs.r_max)),
-        reward,
-        f"rewards must lie in [0, r_max] with r_max = {logs.r_max:g}",
-        "reward",
-        "declare a larger r_max, or cap and shift the rewards knowingly",
-    )
-    first_bad(
-        (logs.action < 0) | (logs.action >= len(logs.catalogue)),
-        logs.action,
-        f"actions must be positions in a catalogue of {len(logs.catalogue)}",
-        "action",
-        "build logs with from_arrays, which takes ids",
-    )
-    first_bad(
-        (logs.context < 0) | (logs.context >= len(logs.contexts)),
-        logs.context,
-        f"rows must point at one of the {len(logs.contexts):,} contexts",
-        "context",
-        "build logs with from_arrays, which takes contexts",
-    )
-    broken = np.asarray(~np.isfinite(logs.contexts).all(axis=1))
-    first_bad(broken[logs.context], logs.context, "contexts must be finite", "context", FILL)
-    if logs.unit is not None:
-        first_bad(
-            (logs.unit < 0) | (logs.unit >= len(logs.units if logs.units is not None else ())),
-            logs.unit,
-            "rows must point at one of the units",
-            "unit",
-            "build logs with from_arrays, which takes unit ids",
-        )
-    first_bad(
-        logs.catalogue.novel[logs.action] & (rounds == 0),
-        logs.action,
-        "an action that is novel must not be in the logs of round 0",
-        "action",
-        "mark it as supported in the catalogue, or give the rows the round in which it was shown",
-        show=lambda row: logs.catalogue.ids[logs.action[row]].item(),
-    )
 
 
 def round_column(rounds: Any) -> IntArray:

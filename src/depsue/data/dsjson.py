@@ -6,7 +6,7 @@ and from `c` whatever is not about one action. An action is named by its `_tag` 
 `c._multi` where it has one, else by its number, so numbers must mean the same action on every line.
 As in VW, a number that is missing from `c` is 0, and text that is missing is "".
 
-A line that cannot be read is counted and kept by its number; it is never a crash.
+A line that cannot be read is reported by its number (`BadLine`) and skipped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_LINES = 20_000_000
+"""Lines are parsed into Python dicts, about 1 kB each: Parquet is the way for more."""
 MOST_FEATURES = 1000
 LONGEST = 1 << 24
 """Bytes of one line, at most."""
@@ -47,7 +48,7 @@ class BadLine(NamedTuple):
 
 
 def read_dsjson(files: Sequence[Path]) -> tuple[pl.DataFrame, tuple[BadLine, ...]]:
-    """The rows of some files, and the lines that are none."""
+    """The decisions in these files as a table, and the lines that could not be read."""
     import polars as pl
 
     rows: list[dict[str, Any]] = []

@@ -1,8 +1,11 @@
-"""Folds from a hash: which fold a unit falls into depends on its id and the salt alone.
+"""Folds from a hash: the id of a unit and the salt alone decide which fold the unit falls into.
 
-So a user's later rows fall where the earlier ones did, and there is no seed to try until a split
-pleases. Rows without units are hashed by their position. A fold that is split again needs
-another salt: with the same one, all of its units hash into the same part.
+Folds are hashed, not drawn, for two reasons: a user's later rows fall into the fold of the earlier
+ones, and there is no seed that somebody could try again until a split pleases. Rows without units
+are hashed by their position. A fold that is split again needs another salt: with the same salt all
+of its units would hash into the same part.
+
+The folds of a strict certificate go by a secret of the ledger instead: `certificates/folds.py`.
 """
 
 from __future__ import annotations
@@ -55,9 +58,10 @@ def fold_of(logs: LoggedData, fractions: Sequence[float], *, salt: str) -> IntAr
 def fold_of_keys(keys: Array, shares: FloatArray, salt: str) -> IntArray:
     """(m,) the fold of each 64-bit key."""
     seed = np.frombuffer(hashlib.sha256(salt.encode()).digest()[:8], dtype="<u8")
+    # Keys are mixed before the seed is added, so that neighbouring ids are spread under every salt.
     uniform = mix64(mix64(keys) ^ seed).astype(np.float64) / 2.0**64
-    found: IntArray = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right")
-    return found
+    folds: IntArray = np.searchsorted(np.cumsum(shares)[:-1], uniform, side="right")
+    return folds
 
 
 def checked_fractions(fractions: Any) -> FloatArray:
@@ -82,6 +86,6 @@ def keys_of_ids(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64
     """(v,) 64-bit keys of integer or string ids."""
     if ids.dtype.kind == "i":
         return ids.astype(np.int64).view(np.uint64)
-    texts = (str(one).encode("utf-8", "surrogatepass") for one in ids)
+    texts = (str(id).encode("utf-8", "surrogatepass") for id in ids)
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

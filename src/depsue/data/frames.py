@@ -1,4 +1,7 @@
-"""Columns out of polars, pandas and Arrow frames, by one door."""
+"""Frames in memory: columns out of polars, pandas and Arrow frames and out of dicts.
+
+`tables.py` does the same for files.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Items out of a Parquet, CSV, TSV or Arrow file, bounded; logs are read through a mapping.
+"""The catalogue out of a Parquet, CSV, TSV or Arrow file with one row per item.
 
-What a file leaves open is settled by rule and said in `notes`: which columns are features, which
-items are novel. Text columns become one column per value where the values are few.
+Rules settle what a file leaves open (which columns are features, which items are novel), and
+`Items.notes` says what they settled. Logs are read elsewhere, through a mapping: `reading.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 MOST_ITEMS = 1_000_000
 MOST_IDENTITIES = 256
-"""So many items may stand for themselves where no features describe them."""
+"""Without features, up to this many items get one indicator feature each. More would make a square
+matrix that costs memory and teaches nothing about items never shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,8 @@ class Items:
 
     Args:
         catalogue: the actions.
-        described: True if features describe them; else each item stands for itself, or has none.
-        notes: what was settled by rule, a sentence each.
+        described: True if the file has features of the items.
+        notes: what the rules settled, a sentence each.
         withdrawn: (A,) which are no longer shown, from a column `withdrawn`.
     """
 
@@ -81,17 +82,17 @@ def read_items(
         mask: Any = np.zeros(len(table), dtype=bool)
     else:
         mask = _novel(table, ids, novel, logged, notes, path)
-    gone = np.zeros(len(table), dtype=bool)
+    withdrawn = np.zeros(len(table), dtype=bool)
     if "withdrawn" in names:
-        gone = flag_column(table["withdrawn"], "withdrawn")
+        withdrawn = flag_column(table["withdrawn"], "withdrawn")
     flags = (key, "novel", "withdrawn")
     others = [name for name in names if name not in flags and not unnamed(name)]
-    kept = [name for name in others if is_numeric(table[name])]
-    few = [name for name in others if is_text(table[name]) and has_few_values(table[name])]
-    left = [name for name in others if name not in (*kept, *few)]
-    if left:
-        notes.append(f"item columns that are not features: {listed_names(left)}")
-    features: Any = features_of(table, [*kept, *few]) if kept or few else None
+    numbers = [name for name in others if is_numeric(table[name])]
+    texts = [name for name in others if is_text(table[name]) and has_few_values(table[name])]
+    unused = [name for name in others if name not in (*numbers, *texts)]
+    if unused:
+        notes.append(f"item columns that are not features: {listed_names(unused)}")
+    features: Any = features_of(table, [*numbers, *texts]) if numbers or texts else None
     described = features is not None
     if not described and len(table) <= MOST_IDENTITIES:
         features = np.eye(len(table), dtype=np.float32)
@@ -99,7 +100,7 @@ def read_items(
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
         catalogue = ActionCatalogue(as_column(ids, "id"), mask, features)
-    return Items(catalogue, described, tuple(notes), gone)
+    return Items(catalogue, described, tuple(notes), withdrawn)
 
 
 def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
@@ -114,7 +115,7 @@ def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
 
 def _key(names: list[str], id: str | None, path: str | Path) -> str:
     """The column of the items' ids."""
-    key = id or next((one for one in ("id", "action", "item_id") if one in names), "id")
+    key = id or next((name for name in ("id", "action", "item_id") if name in names), "id")
     require_columns([key], names, path, "--id")
     return key
 
@@ -130,22 +131,22 @@ def _novel(
         found=f"--novel, and a column 'novel' in {Path(path).name}",
         cure="drop one of them",
     )
-    text = [str(one) for one in ids.to_list()]
+    known = [str(id) for id in ids.to_list()]
     if listed is not None:
-        for one in listed:
-            if one not in text:
+        for item in listed:
+            if item not in known:
                 raise DataError(
                     "a novel item must be in the catalogue",
                     column="novel",
-                    found=short(one),
+                    found=short(item),
                     cure="add it to the items, or correct --novel",
                 )
-        mask = np.isin(np.array(text), np.array(list(listed)))
+        mask = np.isin(np.array(known), np.array(list(listed)))
     elif has_column:
         mask = flag_column(table["novel"], "novel")
     else:
-        shown = {str(one) for one in (logged.unique().to_list() if logged is not None else [])}
-        mask = np.array([one not in shown for one in text])
+        shown = {str(id) for id in (logged.unique().to_list() if logged is not None else [])}
+        mask = np.array([item not in shown for item in known])
         notes.append(f"{int(mask.sum()):,} of the items never occur in the logs: taken as novel")
     require(
         bool(mask.any()),

@@ -1,13 +1,16 @@
-"""Which rows, contexts and ids are the same: the distinct values, and an index into them."""
+"""Which rows and ids are equal: the distinct values, and an index from each row into them.
+
+Logs keep each distinct context and unit once (`LoggedData`), so a policy is evaluated once for each
+of u contexts, not for each of n rows.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from depsue.data.checks import Array, FloatArray, IntArray
+from depsue.data.checks import Array, FloatArray, IntArray
 
 
 def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -28,7 +31,7 @@ def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
 def distinct_ids(ids: Array) -> tuple[Array, IntArray]:
     """The v distinct ids in order of first appearance, and (n,) which of them each row has."""
     place: dict[Any, int] = {}
-    which = [place.setdefault(one, len(place)) for one in ids.tolist()]
+    which = [place.setdefault(id, len(place)) for id in ids.tolist()]
     return np.array(list(place), dtype=ids.dtype), np.array(which, dtype=np.int32)
 
 

@@ -1,6 +1,6 @@
-"""Logged data: what a policy showed, with which probability, and what came of it.
+"""Logged data: what a policy showed, with which probability, and the reward that followed.
 
-Logs of several rounds as one.
+`LoggedData` is one log in memory, checked; `joined` makes one log of the logs of several rounds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import (
+    FILL,
     Array,
     FloatArray,
     IntArray,
     Mask,
-    check_rows,
     finite_matrix,
+    first_bad,
     naming,
     number_column,
     plain_column,
@@ -34,7 +35,10 @@ from depsue.data.checks import (
     whole_column,
 )
 from depsue.data.content import logs_hash
+from depsue.data.folds import fold_of
+from depsue.data.frames import columns_of, rows_of_frame
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
+from depsue.data.open_bandit import NAMES, rows_of_feedback
 from depsue.data.requests import Requests
 from depsue.errors import DataError, require, short
 
@@ -92,7 +96,7 @@ class LoggedData:
         for name, column in columns.items():
             same_length(name, len(column), n)
         object.__setattr__(self, "r_max", require_r_max(self.r_max))
-        check_rows(self, rounds)
+        _check_rows(self, rounds)
         for name, column in columns.items():
             object.__setattr__(self, name, read_only(column))
         object.__setattr__(self, "contexts", read_only(self.contexts))
@@ -197,8 +201,6 @@ class LoggedData:
             unit, time, round: the names of these columns, where there are any.
             columns: other columns to keep: further rewards, or what tells segments apart.
         """
-        from depsue.data.frames import columns_of, rows_of_frame
-
         names = {
             "actions": action,
             "rewards": reward,
@@ -209,9 +211,9 @@ class LoggedData:
         }
         rows, sources = rows_of_frame(frame, context, names)
         others = columns_of(frame, [action, *columns]) if columns else {}
-        kept = {name: others[name] for name in columns}
+        further = {name: others[name] for name in columns}
         with naming(sources):
-            return cls.from_arrays(**rows, catalogue=catalogue, r_max=r_max, columns=kept)
+            return cls.from_arrays(**rows, catalogue=catalogue, r_max=r_max, columns=further)
 
     @classmethod
     def from_obp(
@@ -230,10 +232,8 @@ class LoggedData:
             novel: the actions (0 .. n_actions - 1) that the logging policy never shows.
             position: which position to keep, where the feedback has more than one.
         """
-        from depsue.data.open_bandit import NAMES, rows_of_feedback
-
-        columns, kept = rows_of_feedback(feedback, novel, position)
-        with naming(NAMES, kept):
+        columns, rows = rows_of_feedback(feedback, novel, position)
+        with naming(NAMES, rows):
             return cls.from_arrays(**columns, r_max=r_max)
 
     def __repr__(self) -> str:
@@ -283,8 +283,8 @@ class LoggedData:
         context, used = compacted(self.context[rows], len(self.contexts))
         unit = units = None
         if self.unit is not None and self.units is not None:
-            unit, kept = compacted(self.unit[rows], len(self.units))
-            units = self.units[kept]
+            unit, units_used = compacted(self.unit[rows], len(self.units))
+            units = self.units[units_used]
         return LoggedData(
             catalogue=self.catalogue,
             contexts=self.contexts[used],
@@ -328,8 +328,6 @@ class LoggedData:
 
     def split(self, fractions: Sequence[float], *, salt: str) -> tuple[LoggedData, ...]:
         """Folds of about the given fractions, by unit where there is one, else by row."""
-        from depsue.data.folds import fold_of
-
         which = fold_of(self, fractions, salt=salt)
         return tuple(self.take(which == k) for k in range(len(fractions)))
 
@@ -400,3 +398,55 @@ def _shape(logs: LoggedData, what: str) -> object:
     if what == "time" and value is not None:
         return "dates" if value.dtype.kind == "M" else "numbers"
     return value if what == "r_max" else "given" if value is not None else "not given"
+
+
+def _check_rows(logs: LoggedData, rounds: IntArray) -> None:
+    """Refuse rows that break a rule: ranges, pointers, and no novel action in round 0."""
+    reward, propensity = logs.reward, logs.propensity
+    first_bad(
+        ~((propensity > 0) & (propensity <= 1)),  # NaN fails too
+        propensity,
+        "propensities must lie in (0, 1]",
+        "propensity",
+        "log the probability with which the shown action was drawn; if it was never logged, it "
+        "must be estimated and declared as such",
+    )
+    first_bad(
+        ~((reward >= 0) & (reward <= logs.r_max)),
+        reward,
+        f"rewards must lie in [0, r_max] with r_max = {logs.r_max:g}",
+        "reward",
+        "declare a larger r_max, or cap and shift the rewards knowingly",
+    )
+    first_bad(
+        (logs.action < 0) | (logs.action >= len(logs.catalogue)),
+        logs.action,
+        f"actions must be positions in a catalogue of {len(logs.catalogue)}",
+        "action",
+        "build logs with from_arrays, which takes ids",
+    )
+    first_bad(
+        (logs.context < 0) | (logs.context >= len(logs.contexts)),
+        logs.context,
+        f"rows must point at one of the {len(logs.contexts):,} contexts",
+        "context",
+        "build logs with from_arrays, which takes contexts",
+    )
+    broken = np.asarray(~np.isfinite(logs.contexts).all(axis=1))
+    first_bad(broken[logs.context], logs.context, "contexts must be finite", "context", FILL)
+    if logs.unit is not None:
+        first_bad(
+            (logs.unit < 0) | (logs.unit >= len(logs.units if logs.units is not None else ())),
+            logs.unit,
+            "rows must point at one of the units",
+            "unit",
+            "build logs with from_arrays, which takes unit ids",
+        )
+    first_bad(
+        logs.catalogue.novel[logs.action] & (rounds == 0),
+        logs.action,
+        "an action that is novel must not be in the logs of round 0",
+        "action",
+        "mark it as supported in the catalogue, or give the rows the round in which it was shown",
+        show=lambda row: logs.catalogue.ids[logs.action[row]].item(),
+    )

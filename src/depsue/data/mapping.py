@@ -1,8 +1,6 @@
-"""Which column of a log is what, and what was declared of it; `mapping_file` says it in TOML.
+"""The mapping of a log: which column is what, and what the team declares about it.
 
-Which column is what: a team's logs in their own words, as a TOML file.
-
-::
+`LogMapping` is the mapping in memory; `read_mapping` and `write_mapping` keep it in a TOML file::
 
     r_max = 1.0                  # the largest possible reward: declared, never read off the data
     position = 1                 # where there are several positions: the one that is kept
@@ -53,19 +51,6 @@ EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapp
 
 
 @dataclass(frozen=True)
-class EstimatedPropensities:
-    """Propensities that were never logged, as (count of a in its group + s) / (rows + s A).
-
-    Args:
-        groups: the columns whose values form the groups; () for one group of all rows.
-        smoothing: s.
-    """
-
-    groups: tuple[str, ...] = ()
-    smoothing: float = 1.0
-
-
-@dataclass(frozen=True)
 class LogMapping:
     """Which column of the logs is what, and what was declared of them.
 
@@ -81,8 +66,8 @@ class LogMapping:
         segments: columns that tell segments apart.
         shift, cap: the reward used is min(reward + shift, cap).
         estimated: how propensities are estimated, or None.
-        kept: share of the decisions whose rows were kept, where those of some items were dropped:
-            the others were then drawn with p / kept. 1 if none were.
+        kept: where the rows of some items were dropped from the logs, the share of decisions that
+            is left: the items left were then drawn with p / kept. 1 if no rows were dropped.
     """
 
     action: str
@@ -157,33 +142,48 @@ class LogMapping:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What a certificate from these logs must list beside its own, a sentence each."""
-        said = []
+        """The assumptions that a certificate from these logs adds to its own, a sentence each."""
+        sentences = []
         if self.cap is not None or self.shift:
             used = f"{self.reward} + {self.shift:g}" if self.shift else self.reward
             used = f"min({used}, {self.cap:g})" if self.cap is not None else used
             more = ", of which an item never shown earns 0" if self.shift else ""
-            said.append(
+            sentences.append(
                 f"rewards are {used}{more}: floor, bound and value are in this reward, not in "
                 f"{self.reward} itself"
             )
         if self.estimated is not None:
             by = " and ".join(self.estimated.groups)
             where = f" in each group of {by}" if by else " over all rows"
-            said.append(
+            sentences.append(
                 f"propensities were estimated: the frequency of each action{where}, with "
                 f"{self.estimated.smoothing:g} added to each count; nothing is guaranteed if the "
                 "logging policy looked at anything else, or changed"
             )
         if self.kept < 1:
-            said.append(
+            sentences.append(
                 f"rows were dropped by the item they show, and in every context the same share of "
                 f"decisions, {self.kept:g}, was kept: pi0 is what is left of it without these "
                 f"items, and propensities are {self.propensity} / {self.kept:g}"
             )
         if self.keep_position is not None:
-            said.append(f"only rows with {self.position} = {self.keep_position} are used")
-        return tuple(said)
+            sentences.append(f"only rows with {self.position} = {self.keep_position} are used")
+        return tuple(sentences)
+
+
+@dataclass(frozen=True)
+class EstimatedPropensities:
+    """Propensities that were never logged, estimated as frequencies.
+
+    The estimate is (rows of action a in its group + s) / (rows of the group + s A).
+
+    Args:
+        groups: the columns whose values form the groups; () for one group of all rows.
+        smoothing: s.
+    """
+
+    groups: tuple[str, ...] = ()
+    smoothing: float = 1.0
 
 
 SECTIONS = ("columns", "contexts", "reward", "other_rewards", "propensities")
@@ -296,7 +296,7 @@ def _known(table: Mapping[str, Any], names: tuple[str, ...], where: str) -> None
 
 
 def _texts(values: Any, name: str) -> tuple[str, ...]:
-    ok = isinstance(values, list) and all(isinstance(one, str) for one in values)
+    ok = isinstance(values, list) and all(isinstance(value, str) for value in values)
     ok = ok and len(set(values)) == len(values)
     require(ok, f"{name} must be a list of distinct texts", found=short(values), cure=EXAMPLE)
     return tuple(values)

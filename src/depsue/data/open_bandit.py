@@ -1,11 +1,13 @@
-"""The CSV layout of the Open Bandit Dataset (Saito et al., 2021), as its authors publish it.
+"""The two formats of Open Bandit (Saito et al., 2021): the dataset's CSV, the pipeline's dict.
 
-A first column without a name counts the rows. `propensity_score` is the probability of the item at
-its position, so one position is a log by itself; three of them are a slate. The user features are
-hashed texts. The affinities of a user to each of the items are many and mostly 0: a guess leaves
-them out, a mapping may name them.
+The dataset's CSV, as its authors publish it, is read like any file; `is_open_bandit` recognises its
+columns, so that `depsue check` can guess the mapping. The first column has no name and counts rows.
+`propensity_score` is the probability of the item at its position, so the rows of one position are a
+log; all three positions are a slate. User features are hashed texts. The affinities of a user to
+each item are many and mostly 0, so a guess leaves them out; a mapping may name them.
 
-The `bandit_feedback` dict of Open Bandit Pipeline, as the arguments of `from_arrays`.
+Open Bandit Pipeline hands logs over as a dict, `bandit_feedback`; `rows_of_feedback` turns it into
+the arguments of `LoggedData.from_arrays`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ NAMES = {"propensity": "pscore"}
 def rows_of_feedback(
     feedback: Mapping[str, Any], novel: Sequence[int], position: int | None
 ) -> tuple[dict[str, Any], IntArray]:
-    """contexts, actions, rewards, propensities and the catalogue; and the rows that were kept."""
+    """contexts, actions, rewards, propensities and the catalogue; and (m,) which rows they are."""
     require(
         isinstance(feedback, Mapping),
         "bandit feedback must be a dict",
@@ -78,14 +80,14 @@ def rows_of_feedback(
         same_length(name, len(np.atleast_1d(values)), n)
     if feedback.get("n_rounds") is not None:
         same_length("n_rounds", int(feedback["n_rounds"]), n)
-    kept = _one_position(feedback.get("position"), position, n)
+    rows = _one_position(feedback.get("position"), position, n)
     return {
-        "contexts": columns["context"][kept],
-        "actions": columns["action"][kept],
-        "rewards": columns["reward"][kept],
-        "propensities": columns["pscore"][kept],
+        "contexts": columns["context"][rows],
+        "actions": columns["action"][rows],
+        "rewards": columns["reward"][rows],
+        "propensities": columns["pscore"][rows],
         "catalogue": _catalogue(feedback, novel),
-    }, kept
+    }, rows
 
 
 def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> ActionCatalogue:
@@ -101,14 +103,14 @@ def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> ActionCatal
         return ActionCatalogue.of(np.arange(size), novel=novel, features=features)
 
 
-def _one_position(given: Any, wanted: int | None, n: int) -> IntArray:
+def _one_position(column: Any, wanted: int | None, n: int) -> IntArray:
     """(m,) the rows of one position: depsue judges one choice at a time, not slates."""
-    if given is None:
+    if column is None:
         require(
             wanted is None, "a position needs feedback with positions", found=f"position={wanted}"
         )
         return np.arange(n)
-    positions = whole_column(given, "position", below=2**31, cure="count positions from 0")
+    positions = whole_column(column, "position", below=2**31, cure="count positions from 0")
     same_length("position", len(positions), n)
     present = np.unique(positions).tolist()
     if wanted is None and len(present) > 1:

@@ -1,9 +1,16 @@
-"""A source seen through its mapping: the same columns whatever the team calls theirs.
+"""Logs out of files: open a source, look at it through a mapping, bring its rows into memory.
 
-Logs where they lie: one file, a folder or a glob, of one kind, opened as a lazy table.
+::
 
-Parquet, CSV, TSV and Arrow (Feather) are scanned by polars, so that a pass over them streams and
-reads only the columns that it asks for. VW's dsjson is parsed line by line (`dsjson.py`).
+    open_source(path)              Source: a file, a folder or a pattern, as a lazy table
+    mapped(source, mapping)        a lazy table with our column names, whatever the team's are
+    read_mapped(source, mapping)   LoggedData: the rows in memory, checked
+
+polars scans Parquet, CSV, TSV and Arrow (Feather), so a pass streams and reads only the columns
+that it needs. VW's dsjson is parsed line by line (`dsjson.py`).
+
+A new format needs its ending in `DSJSON` or `tables.KINDS`, a reader that returns a polars frame,
+and a line in `open_source`.
 """
 
 from __future__ import annotations
@@ -17,16 +24,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.checks import naming
+from depsue.data.checks import finite_matrix, naming
+from depsue.data.dsjson import BadLine, read_dsjson
+from depsue.data.frames import feature_matrix
 from depsue.data.logs import LoggedData
-from depsue.data.mapping import EstimatedPropensities, LogMapping
-from depsue.data.tables import KINDS, is_numeric, is_text, names_in, require_columns, scan, tried
+from depsue.data.mapping import ROLES, EstimatedPropensities, LogMapping
+from depsue.data.open_bandit import NEEDED
+from depsue.data.tables import (
+    KINDS,
+    MOST_NUMBERS,
+    is_numeric,
+    is_text,
+    names_in,
+    require_columns,
+    scan,
+    tried,
+)
 from depsue.errors import DataError, FileError, require, short
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from depsue.data.dsjson import BadLine
 
 DSJSON = (".dsjson", ".json", ".jsonl", ".ndjson")
 ALL_KINDS = (*KINDS, *DSJSON)
@@ -35,10 +52,15 @@ FAMILY = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"} | dict.from
 )
 """Endings that mean the same."""
 
+MOST_ROWS = 50_000_000
+"""Rows that are brought into memory at most."""
+MOST_GROUPS = 2_000_000
+"""Pairs of an action and a group that propensities are estimated for, at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Rows that can be read again and again, a part at a time.
+    """Rows that can be read again and again, piece by piece.
 
     Args:
         name: what errors call it.
@@ -58,8 +80,8 @@ class Source:
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """What a query over this source computes, by streaming; else a FileError."""
-        found: pl.DataFrame = tried(lambda: frame.collect(engine="streaming"), self.name)
-        return found
+        table: pl.DataFrame = tried(lambda: frame.collect(engine="streaming"), self.name)
+        return table
 
     @classmethod
     def of(cls, frame: Any, name: str = "frame") -> Source:
@@ -81,9 +103,6 @@ class Source:
     @classmethod
     def of_obp(cls, feedback: Mapping[str, Any]) -> Source:
         """The `bandit_feedback` dict of Open Bandit Pipeline: contexts become x0, x1, ..."""
-        from depsue.data.checks import finite_matrix
-        from depsue.data.open_bandit import NEEDED
-
         for key in NEEDED[1:]:
             if not isinstance(feedback, Mapping) or feedback.get(key) is None:
                 raise DataError(
@@ -123,8 +142,6 @@ def open_source(path: str | Path) -> Source:
         if kind == ".arrow":
             _require_arrow(file)
     if kind == ".dsjson":
-        from depsue.data.dsjson import read_dsjson
-
         frame, bad = read_dsjson(files)
         return Source(str(path), kind, frame.lazy(), tuple(frame.columns), len(files), bad)
     frames = scan(files, kind)
@@ -132,62 +149,13 @@ def open_source(path: str | Path) -> Source:
     return Source(str(path), kind, frames, tuple(names), len(files))
 
 
-def _require_arrow(file: Path) -> None:
-    """Refuse Arrow files on which polars panics: another format, or a name that is there twice."""
-    import pyarrow as pa
-    from pyarrow import ipc
-
-    rule, cure = "the file must be an Arrow IPC file with distinct column names", "write it anew"
-    try:
-        with pa.memory_map(str(file)) as content:
-            names = ipc.open_file(content).schema.names
-    except (pa.ArrowException, OSError, ValueError) as problem:
-        raise FileError(rule, found=f"{file}: {short(str(problem))}", cure=cure) from problem
-    twice = sorted({name for name in names if names.count(name) > 1})
-    require(not twice, rule, found=f"{twice} twice in {file}", cure=cure, error=FileError)
-
-
-def _files(path: str | Path) -> list[Path]:
-    """The files, in the order of their names; hidden ones and markers (_SUCCESS) are left out."""
-    place = Path(path)
-    cure = f"give a file, a folder or a pattern of {', '.join(ALL_KINDS)}"
-    try:
-        if place.is_dir():
-            found = [
-                file
-                for file in sorted(place.rglob("*"))
-                if file.is_file()
-                and not any(part[0] in "._" for part in file.relative_to(place).parts)
-                and file.suffix.lower() in ALL_KINDS
-            ]
-        elif place.exists() or not globs.has_magic(str(path)):
-            found = [place] if place.exists() else []
-        else:
-            found = [Path(one) for one in sorted(globs.glob(str(path), recursive=True))]
-            found = [file for file in found if file.is_file()]
-    except (OSError, ValueError) as problem:
-        raise FileError("the path must be readable", found=f"{problem}", cure=cure) from problem
-    rule = "there must be a file to read"
-    require(bool(found), rule, found=f"none at {path}", cure=cure, error=FileError)
-    for file in found:
-        rule = f"the file must be one of {', '.join(ALL_KINDS)}"
-        ok = file.suffix.lower() in ALL_KINDS and file.is_file()
-        require(ok, rule, found=file.name, cure="convert it to Parquet", error=FileError)
-    return found
-
-
-MOST_ROWS, MOST_NUMBERS = 50_000_000, 500_000_000
-MOST_GROUPS = 2_000_000
-"""Pairs of an action and a group that propensities are estimated for, at most."""
-NUMBERS, IDS = ("reward", "propensity"), ("action", "unit")
-
-
 def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     """A lazy table: action, reward, propensity; unit, time, round and position where named.
 
-    Contexts are "x:" and their name, other rewards and segments "k:" and theirs. Rewards are
-    shifted and capped, rows of other positions left out, propensities estimated, or divided by the
-    share of decisions that were kept, if so declared.
+    The mapping's own words could clash with these, so contexts are named "x:" and their name,
+    other rewards and segments "k:" and theirs, groups of estimated propensities "g:" and theirs.
+    Where the mapping declares it, rewards are shifted and capped, rows of other positions are left
+    out, and propensities are estimated or divided by the share of decisions that was kept.
     """
     import polars as pl
 
@@ -206,7 +174,7 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
             columns[role] = columns[role].cast(pl.Float64)
     if mapping.kept < 1:
         columns["propensity"] = columns["propensity"] / mapping.kept
-    for role in IDS:
+    for role in ("action", "unit"):
         if role in columns and is_text(head[getattr(mapping, role)]):
             columns[role] = columns[role].cast(pl.String)
     if mapping.time is not None:
@@ -219,7 +187,7 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
         columns[f"k:{name}"] = exact(name)
     groups = mapping.estimated.groups if mapping.estimated else ()
     columns |= {f"g:{name}": exact(name) for name in groups}
-    frame = source.frame.select(one.alias(name) for name, one in columns.items())
+    frame = source.frame.select(column.alias(name) for name, column in columns.items())
     if mapping.keep_position is not None:
         frame = _one_position(source, frame, mapping)
     if mapping.estimated is not None:
@@ -265,13 +233,13 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue
         cure="name their column, or have them estimated: depsue check --estimate-propensities "
         "--write-mapping m.toml, then --mapping m.toml",
     )
-    names = {role: getattr(mapping, role) or role for role in (*NUMBERS, *IDS, "time", "round")}
+    names = {role: getattr(mapping, role) or role for role in ROLES if role != "position"}
     optional = {
         argument: table[role]
         for argument, role in (("units", "unit"), ("times", "time"), ("rounds", "round"))
         if role in table.columns
     }
-    kept = {name[2:]: table[name] for name in table.columns if name.startswith("k:")}
+    others = {name[2:]: table[name] for name in table.columns if name.startswith("k:")}
     with naming(names):
         return LoggedData.from_arrays(
             contexts=contexts_of(table, mapping),
@@ -280,40 +248,39 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue
             propensities=table["propensity"],
             catalogue=catalogue,
             r_max=mapping.r_max,
-            columns=kept,
+            columns=others,
             **optional,
         )
 
 
 def contexts_of(table: pl.DataFrame, mapping: LogMapping) -> Any:
     """(n, d) the numeric contexts, then one column for each declared value; (n, 1) zeros if none"""
-    from depsue.data.frames import feature_matrix
-
     numbers = {name: table[f"x:{name}"] for name in mapping.numeric}
     blocks = [feature_matrix(numbers)] if numbers else []
     for name, values in mapping.categorical.items():
         column = table[f"x:{name}"].fill_null("")
-        found = [(column == value).to_numpy() for value in values]
-        blocks += [np.stack(found, axis=1).astype(np.float32)] if found else []
+        flags = [(column == value).to_numpy() for value in values]
+        blocks += [np.stack(flags, axis=1).astype(np.float32)] if flags else []
     empty = np.zeros((len(table), 1), dtype=np.float32)
     return np.concatenate(blocks, axis=1) if blocks else empty
 
 
 def require_one_position(source: Source, mapping: LogMapping) -> None:
-    """Refuse slates: rows of several positions without a word on which is meant."""
+    """Refuse slates: rows of several positions where the mapping does not choose one."""
     if mapping.position is None or mapping.keep_position is not None:
         return
     require_columns([mapping.position], list(source.names), source.name, "the mapping")
     frame = source.frame.select(exact(mapping.position).unique().alias("position"))
-    found = source.collect(frame).to_series().drop_nulls().sort().to_list()
-    if len(found) > 1:
+    positions = source.collect(frame).to_series().drop_nulls().sort().to_list()
+    if len(positions) > 1:
+        shown = ", ".join(map(str, positions[:8])) + ", ..." * (len(positions) > 8)
         raise DataError(
             "slates are not supported yet: rows must be of one position",
             column=mapping.position,
-            found=f"positions {', '.join(map(str, found[:8]))}{', ...' * (len(found) > 8)}",
-            cure=f"choose one: position = {found[0]!r} in the mapping, which depsue check writes "
-            f"with --position {found[0]} --write-mapping m.toml; or, if what is shown at one "
-            "position does not change what another earns, make it a context",
+            found=f"positions {shown}",
+            cure=f"choose one: position = {positions[0]!r} in the mapping, which depsue check "
+            f"writes with --position {positions[0]} --write-mapping m.toml; or, if the item at "
+            "one position does not change what another earns, make it a context",
         )
 
 
@@ -322,6 +289,50 @@ def exact(name: str) -> pl.Expr:
     import polars.selectors as cs
 
     return cs.by_name(name).as_expr()
+
+
+def _files(path: str | Path) -> list[Path]:
+    """The files, in the order of their names; hidden ones and markers (_SUCCESS) are left out."""
+    place = Path(path)
+    cure = f"give a file, a folder or a pattern of {', '.join(ALL_KINDS)}"
+    try:
+        if place.is_dir():
+            files = [
+                file
+                for file in sorted(place.rglob("*"))
+                if file.is_file()
+                and not any(part[0] in "._" for part in file.relative_to(place).parts)
+                and file.suffix.lower() in ALL_KINDS
+            ]
+        elif place.exists() or not globs.has_magic(str(path)):
+            files = [place] if place.exists() else []
+        else:
+            matches = [Path(name) for name in sorted(globs.glob(str(path), recursive=True))]
+            files = [file for file in matches if file.is_file()]
+    except (OSError, ValueError) as problem:
+        raise FileError("the path must be readable", found=f"{problem}", cure=cure) from problem
+    rule = "there must be a file to read"
+    require(bool(files), rule, found=f"none at {path}", cure=cure, error=FileError)
+    for file in files:
+        rule = f"the file must be one of {', '.join(ALL_KINDS)}"
+        ok = file.suffix.lower() in ALL_KINDS and file.is_file()
+        require(ok, rule, found=file.name, cure="convert it to Parquet", error=FileError)
+    return files
+
+
+def _require_arrow(file: Path) -> None:
+    """Refuse Arrow files on which polars panics: another format, or a name that is there twice."""
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    rule, cure = "the file must be an Arrow IPC file with distinct column names", "write it anew"
+    try:
+        with pa.memory_map(str(file)) as content:
+            names = ipc.open_file(content).schema.names
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        raise FileError(rule, found=f"{file}: {short(str(problem))}", cure=cure) from problem
+    twice = sorted({name for name in names if names.count(name) > 1})
+    require(not twice, rule, found=f"{twice} twice in {file}", cure=cure, error=FileError)
 
 
 def _require_types(head: pl.DataFrame, mapping: LogMapping) -> None:
@@ -367,18 +378,21 @@ def _time(source: Source, name: str) -> pl.Expr:
 def _one_position(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> pl.LazyFrame:
     import polars as pl
 
-    rule = "a position needs a column of positions"
-    found, cure = f"position = {mapping.keep_position!r}", 'position = "..." in [columns]'
-    require(mapping.position is not None, rule, found=found, cure=cure)
-    kept = frame.filter(pl.col("position").cast(pl.String) == str(mapping.keep_position))
-    if source.collect(kept.head(1)).is_empty():
+    require(
+        mapping.position is not None,
+        "a position needs a column of positions",
+        found=f"position = {mapping.keep_position!r}",
+        cure='position = "..." in [columns]',
+    )
+    chosen = frame.filter(pl.col("position").cast(pl.String) == str(mapping.keep_position))
+    if source.collect(chosen.head(1)).is_empty():
         raise DataError(
             "the position must occur in the logs",
             column=str(mapping.position),
             found=f"no row with {mapping.keep_position!r}",
             cure="choose one that does",
         )
-    return kept
+    return chosen
 
 
 def _with_estimates(
@@ -390,9 +404,12 @@ def _with_estimates(
     groups = [f"g:{name}" for name in how.groups]
     keys = ["action", *groups]
     counts = source.collect(frame.group_by(keys).agg(count=pl.len()))
-    found, cure = f"{len(counts):,}", "name columns with fewer values as groups"
-    rule = f"there may be {MOST_GROUPS:,} pairs of an action and a group"
-    require(len(counts) <= MOST_GROUPS, rule, found=found, cure=cure)
+    require(
+        len(counts) <= MOST_GROUPS,
+        f"there may be {MOST_GROUPS:,} pairs of an action and a group",
+        found=f"{len(counts):,}",
+        cure="name columns with fewer values as groups",
+    )
     size, s = counts["action"].n_unique(), how.smoothing
     total = pl.col("count").sum().over(groups) if groups else pl.col("count").sum()
     share = (pl.col("count") + s) / (total + s * size)

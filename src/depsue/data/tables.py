@@ -1,4 +1,7 @@
-"""Tables in files: Parquet, CSV, TSV and Arrow, read lazily, bounded; columns for features."""
+"""Files of tables: Parquet, CSV, TSV and Arrow are scanned lazily, and read up to a limit.
+
+The second half turns columns into features: numbers as they are, text as one column per value.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,13 @@ if TYPE_CHECKING:
 
 KINDS = (".parquet", ".pq", ".csv", ".tsv", ".arrow", ".feather", ".ipc")
 MOST_NUMBERS = 500_000_000
-"""Rows times columns that are read, at most: 4 GB."""
+"""Rows times columns that are read at most: 4 GB of float64."""
 MOST_VALUES = 64
-"""A text column with more distinct values than this is no feature."""
+"""A text column with more distinct values than this is not a feature."""
 MOST_FEATURES = 1000
 SMALL_CSV = 1 << 28
-"""Bytes of CSV up to which all rows say what type a column has; else the first 100,000 do."""
+"""A CSV has no types. Up to this many bytes all rows decide the type of a column; beyond it the
+first 100,000 rows do, because a pass over everything would take as long as reading it."""
 
 
 def scanned(path: str | Path) -> pl.LazyFrame:
@@ -44,6 +48,7 @@ def scan(files: list[Path], kind: str) -> pl.LazyFrame:
     import polars as pl
 
     if kind in (".parquet", ".pq"):
+        # Months of logs are seldom written with the same integer and float widths.
         wider = pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast")
         return pl.scan_parquet(files, glob=False, cast_options=wider, extra_columns="ignore")
     if kind in (".arrow", ".feather", ".ipc"):
@@ -75,12 +80,12 @@ def collected(
         cure="take a sample of the units, or fewer columns",
         error=FileError,
     )
-    found: pl.DataFrame = tried(lambda: frame.select(list(names)).collect(), path)
-    return found
+    table: pl.DataFrame = tried(lambda: frame.select(list(names)).collect(), path)
+    return table
 
 
 def tried(call: Any, path: str | Path) -> Any:
-    """What the call returns; what polars cannot read is a FileError."""
+    """Return what the call returns; raise a FileError where polars cannot read the file."""
     import polars as pl
 
     try:
@@ -107,7 +112,7 @@ def require_columns(wanted: Sequence[str], names: list[str], path: str | Path, h
 
 
 def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
-    """(n, d) numbers, lists of numbers, and text as one column per value."""
+    """(n, d) float32: numbers and lists of numbers as they are, text as one column per value."""
     blocks = []
     for name in names:
         column = table[name]
@@ -151,7 +156,7 @@ def is_text(column: Any) -> bool:
 
 
 def has_few_values(column: Any) -> bool:
-    """Whether a text column says something of groups of items, not of each."""
+    """Whether a text column describes groups: two rows or more share a value on average."""
     distinct = int(column.n_unique())
     return distinct <= MOST_VALUES and 2 * distinct <= len(column)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.logs import LoggedData
+
+if TYPE_CHECKING:
+    import polars as pl
 from depsue.files import write_file
 
 
@@ -49,7 +53,7 @@ def write_items(catalogue: ActionCatalogue, path: str | Path) -> None:
     _write(pl.DataFrame(columns), path)
 
 
-def _write(table: object, path: str | Path) -> None:
+def _write(table: pl.DataFrame, path: str | Path) -> None:
     buffer = io.BytesIO()
-    table.write_parquet(buffer)  # type: ignore[attr-defined]
+    table.write_parquet(buffer)
     write_file(Path(path), buffer.getvalue())
