@@ -9,8 +9,8 @@ from tests.learners.conftest import Setting
 
 from depsue.data import LoggedData
 from depsue.errors import ConfigError, DataError
+from depsue.estimators.weights import novelty_on
 from depsue.learners import DepsueResult, DepsueSettings, SafeOpgSettings, run_depsue
-from depsue.learners.depsue import novelty_on
 from depsue.policies import Uniform
 from depsue.promises import Floor
 from depsue.protocols import Policy

@@ -20,7 +20,7 @@ from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError, require
-from depsue.learners.depsue import novelty_on
+from depsue.estimators.weights import novelty_on
 from depsue.promises import Promise
 from depsue.protocols import Policy
 

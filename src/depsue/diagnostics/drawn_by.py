@@ -7,8 +7,8 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
-from depsue.errors import DataError
-from depsue.protocols import Policy
+from depsue.errors import DataError, require, short
+from depsue.protocols import Environment, Policy
 
 TOLERANCE = 1e-3
 """Propensities are the same if they differ by less than 0.1%."""
@@ -39,3 +39,26 @@ def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
             count=len(wrong),
             cure="log the probability that policy.sample returned with the action",
         )
+
+
+def observe_deployment(environment: Environment, policy: Policy, m: int, k: int) -> LoggedData:
+    """Deploy a policy for m decisions, as round k, and check that it drew the rows logged."""
+    logs = environment.deploy(policy, m, round=k)
+    require(
+        isinstance(logs, LoggedData),
+        "deploy must return LoggedData",
+        found=short(logs),
+        cure="build it with LoggedData.from_arrays or from_frame",
+    )
+    wrong = np.flatnonzero(logs.round != k)
+    if len(wrong):
+        raise DataError(
+            f"the logs of deployment {k} must have round {k}",
+            column="round",
+            row=int(wrong[0]),
+            value=int(np.asarray(logs.round)[wrong[0]]),
+            count=len(wrong),
+            cure=f"pass rounds=np.full(n, {k})",
+        )
+    require_drawn_by(policy, logs)
+    return logs

@@ -140,6 +140,16 @@ def mass_on(policy: Policy, logs: LoggedData, actions: IntArray) -> float:
     return average(mass[logs.context], logs)
 
 
+def novelty_on(policy: Policy, logs: LoggedData) -> float:
+    """N(pi) over the contexts of the logs, each counted as in the logs' mean reward."""
+    novel = logs.catalogue.novel
+    weights = np.bincount(logs.context, logs.row_weights, minlength=len(logs.contexts))
+    return sum(
+        float((weights[piece] * pi[:, novel].sum(axis=1)).sum())
+        for piece, pi in policy.distributions(logs.requests)
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class ModelSums:
     """What a reward model says of a policy.

@@ -21,10 +21,11 @@ from depsue.certificates import (
 )
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import DriftReport, check_drift
+from depsue.diagnostics.drawn_by import observe_deployment
 from depsue.errors import require, require_settings
+from depsue.estimators.weights import novelty_on
 from depsue.exploration.round import Explored, FrozenCandidate, RoundInputs, certify_round, prepare
 from depsue.exploration.settings import ExploreSettings
-from depsue.learners.depsue import novelty_on, observed
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.protocols import Environment, Policy
@@ -271,7 +272,7 @@ def run_exploration(
     require(m >= 1, "there must be a row for each deployment", found=f"{n} rows")
     pi0 = environment.logging_policy
     reads = Reads() if reads is None else reads
-    logs = observed(environment, pi0, m, 0) if logs is None else logs
+    logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
     course = CampaignState(settings, pi0, logs, campaign, reads.level(settings.level, 1))
     deployments: list[Exploration] = []
     remembered: list[CachedPolicy] = []
@@ -285,7 +286,7 @@ def run_exploration(
         except KeyboardInterrupt:  # what was served is not lost
             stopped = tuple(deployments)
             return ExplorationResult(pi0, course.logging_value, stopped, interrupted=True)
-        served = observed(environment, explored.policy, m, k)
+        served = observe_deployment(environment, explored.policy, m, k)
         deployments.append(
             Exploration(
                 k=k,

@@ -9,15 +9,15 @@ import numpy as np
 
 from depsue import rng
 from depsue.data.logs import LoggedData
-from depsue.diagnostics.drawn_by import require_drawn_by
+from depsue.diagnostics.drawn_by import observe_deployment
 from depsue.errors import (
-    DataError,
     is_whole,
     require,
     require_positive,
     require_settings,
     short,
 )
+from depsue.estimators.weights import novelty_on
 from depsue.learners.history import SafelyTrained
 from depsue.learners.safe_opg import SafeOpgSettings, train_safe_opg
 from depsue.progress import Watch, silent
@@ -174,7 +174,7 @@ def run_depsue(
     m = n // settings.deployments
     require(m >= 1, "there must be a row for each deployment", found=f"{n} rows")
     pi0 = environment.logging_policy
-    logs = observed(environment, pi0, m, 0) if logs is None else logs
+    logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
     logging_value = logs.mean_reward()
     floor = settings.floor.of(logging_value)
     cap = np.inf if settings.clip is None else settings.clip * logging_value
@@ -204,7 +204,7 @@ def run_depsue(
             return DepsueResult(pi0, logging_value, tuple(deployments), interrupted=True)
         as_learned = trained.passed or settings.when_failed == "deploy anyway"
         serve = trained.policy if as_learned else pi0
-        logs = observed(environment, serve, m, k)
+        logs = observe_deployment(environment, serve, m, k)
         deployments.append(
             Deployment(
                 k=k,
@@ -218,39 +218,6 @@ def run_depsue(
             )
         )
     return DepsueResult(pi0, logging_value, tuple(deployments))
-
-
-def observed(environment: Environment, policy: Policy, m: int, k: int) -> LoggedData:
-    """What a deployment logged, held against what was deployed."""
-    logs = environment.deploy(policy, m, round=k)
-    require(
-        isinstance(logs, LoggedData),
-        "deploy must return LoggedData",
-        found=short(logs),
-        cure="build it with LoggedData.from_arrays or from_frame",
-    )
-    wrong = np.flatnonzero(logs.round != k)
-    if len(wrong):
-        raise DataError(
-            f"the logs of deployment {k} must have round {k}",
-            column="round",
-            row=int(wrong[0]),
-            value=int(np.asarray(logs.round)[wrong[0]]),
-            count=len(wrong),
-            cure=f"pass rounds=np.full(n, {k})",
-        )
-    require_drawn_by(policy, logs)
-    return logs
-
-
-def novelty_on(policy: Policy, logs: LoggedData) -> float:
-    """N(pi) over the contexts of the logs, each counted as in the logs' mean reward."""
-    novel = logs.catalogue.novel
-    weights = np.bincount(logs.context, logs.row_weights, minlength=len(logs.contexts))
-    return sum(
-        float((weights[piece] * pi[:, novel].sum(axis=1)).sum())
-        for piece, pi in policy.distributions(logs.requests)
-    )
 
 
 def _task(k: int, settings: DepsueSettings) -> str:
