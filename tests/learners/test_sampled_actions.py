@@ -8,7 +8,7 @@ import torch
 from tests.learners.conftest import Setting
 
 from depsue.errors import ConfigError
-from depsue.learners.gradient import OpgSettings, OwnObjective, _Sampled
+from depsue.learners.gradient import OpgSettings, OwnObjective, SampledRewards
 from depsue.learners.opg import train_opg
 from depsue.rewards import OwnRewardModel
 
@@ -18,7 +18,7 @@ def test_the_estimate_has_the_predictions_as_its_mean() -> None:
     contexts, weights = draw.normal(size=(3, 4)).astype(np.float32), draw.normal(size=(4, 12))
     model = OwnRewardModel(lambda x: 1 / (1 + np.exp(-x @ weights)), 12)
     pi = torch.softmax(torch.from_numpy(2 * draw.normal(size=(3, 12)).astype(np.float32)), dim=1)
-    sampled = _Sampled(model, contexts, 0.4, 5, seed=1)
+    sampled = SampledRewards(model, contexts, 0.4, 5, seed=1)
     draws = torch.stack([sampled.of(np.arange(3), pi) for _ in range(6000)])
     error = draws.std(dim=0) / 6000**0.5
     gap = (draws.mean(dim=0) - torch.from_numpy(model.predict(contexts))).abs()
@@ -35,7 +35,7 @@ def test_it_asks_only_about_so_many_actions() -> None:
             return super().predict_pairs(contexts, actions, rows)
 
     model = Counted(lambda x: np.zeros((len(x), 30)), 30)
-    sampled = _Sampled(model, np.zeros((9, 2), np.float32), 0.1, 4, seed=1)
+    sampled = SampledRewards(model, np.zeros((9, 2), np.float32), 0.1, 4, seed=1)
     sampled.of(np.array([3, 3, 8]), torch.full((3, 30), 1 / 30))
     assert asked == [12]
 

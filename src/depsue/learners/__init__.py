@@ -1,4 +1,15 @@
-"""Learners: OPG, Safe OPG (Algorithm 1) and DEPSUE (Eq. 9)."""
+"""The paper's system, by its own names.
+
+==========================  ====================================================================
+Eq. 1, Eq. 2                `gradient.ValueWithEntropy`: the objective F
+the step, Eq. 7             `gradient.PolicyGradient.step`
+OPG                         `opg.train_opg`
+Eq. 4 (HCOPE's bound)       `bounds/hcope.py`, on every step by `safe_opg.BoundOnLogs`
+Algorithm 1, Eq. 3 to 8     `safe_opg.train_safe_opg`
+DEPSUE, Eq. 9               `depsue.run_depsue`
+Naive Safe Exploration      `policies.naive_safe_exploration`
+==========================  ====================================================================
+"""
 
 from depsue.learners.depsue import Deployment, DepsueResult, DepsueSettings, run_depsue
 from depsue.learners.gradient import Objective, OpgSettings, OwnObjective, ValueWithEntropy

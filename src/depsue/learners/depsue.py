@@ -1,4 +1,4 @@
-"""DEPSUE (Eq. 9): K deployments, each constrained by the floor and the margin earned so far."""
+"""DEPSUE (Eq. 9): K deployments, each constrained by the floor and by the margin earned so far."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DepsueSettings:
 
 @dataclass(frozen=True, eq=False)
 class Deployment:
-    """The k-th deployment: what was needed, what was promised, what came of it.
+    """The k-th deployment: the need, the bound, and the value and novelty of the policy served.
 
     Args:
         k: 1 .. K.
@@ -100,7 +100,7 @@ class DepsueResult:
 
     Args:
         logging_policy: pi0.
-        logging_value: V_on(pi0), which they are held against.
+        logging_value: V_on(pi0), to which values are compared.
         deployments: those that were served.
         interrupted: True if the user stopped the run; nothing half-trained was deployed.
     """
@@ -151,15 +151,15 @@ def run_depsue(
     logs: LoggedData | None = None,
     watch: Watch = silent,
 ) -> DepsueResult:
-    """Learn and deploy pi_1 .. pi_K, spending the margin that earlier deployments earned.
+    """Learn and deploy pi_1 .. pi_K; later policies may spend the margin that earlier ones earned.
 
     Eq. 9: pi_k maximises F_k(pi; D_{k-1}^(S1)) subject to::
 
         V_-(pi_1; D_0^(S2)) > C                                              (k = 1)
         V_-(pi_k; D_{k-1}^(S2)) + sum_{k' < k} V_on(pi_k'; D_k') > k C       (k >= 2)
 
-    that is, to V_- > need with need = k C - sum V_on = C - margin. Every D_k has n / K rows; D_K,
-    of the last policy, is observed for its row in the result and used for nothing else.
+    The constraint is V_- > need with need = k C - sum V_on = C - margin. Every D_k has n / K rows.
+    D_K, the logs of the last policy, only gives the last row of the result.
 
     Args:
         environment: where policies are deployed.
@@ -188,7 +188,7 @@ def run_depsue(
             model = fit_rewards(
                 s1, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)
             )
-        except KeyboardInterrupt:  # what was served is not lost
+        except KeyboardInterrupt:  # keep what was served
             return DepsueResult(pi0, logging_value, tuple(deployments), interrupted=True)
         trained = train_safe_opg(
             s1,

@@ -1,6 +1,7 @@
-"""The policy gradient step that OPG and Safe OPG share.
+"""The objective F (Eq. 1 and 2), and the gradient step on F + lambda R (Eq. 7).
 
-What a policy is trained for: F, and its derivative by log pi.
+OPG and Safe OPG share both: OPG takes steps with lambda = 0. The parts, in order: objectives, the
+settings of training, `PolicyGradient`, and the two ways in which a step gets its predictions q-hat.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class ValueWithEntropy:
-    """Eq. 2 with the direct estimate of Eq. 1.
+    """Eq. 2: the value of the policy, by the direct estimate of Eq. 1, and its entropy.
 
-    F = (1 - alpha) sum_a pi(a|x) q(x, a) - alpha sum_a pi(a|x) log pi(a|x).
+    F at a context x is (1 - alpha) sum_a pi(a|x) q(x, a) - alpha sum_a pi(a|x) log pi(a|x).
 
     Args:
         alpha: the weight of the entropy, which pulls pi towards uniform; the paper's is 0.1.
@@ -92,7 +93,8 @@ class OwnObjective:
 
 
 LARGEST_TABLE = 1 << 26
-"""Predictions (contexts times actions) that are computed once and kept; beyond it, per step."""
+"""Up to this many predictions (contexts times actions, 256 MB) are computed once, before the first
+step; beyond it each step computes those of its minibatch."""
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,10 @@ class StepFacts:
 
 
 class PolicyGradient:
-    """Stochastic gradient ascent on F + lambda R over minibatches of logged rows.
+    """Stochastic gradient ascent on F + lambda R (Eq. 6) over minibatches of logged rows.
 
-    The gradient by the logits is exact (a sum over all actions, unless `sampled_actions` is set),
-    and is scaled by 1 / max pi over the minibatch, as in the paper's appendix.
+    The gradient by the logits (Eq. 1) is exact, a sum over all actions, unless `sampled_actions` is
+    set. It is scaled by 1 / max pi over the minibatch, as in the paper's appendix.
 
     Args:
         policy: the network, changed in place.
@@ -187,12 +189,12 @@ class PolicyGradient:
         self._inputs = policy.inputs(logs.contexts)
         self._context, self._action = logs.context, logs.action
         self._reward = torch.from_numpy(np.array(logs.reward, dtype=np.float32))
-        self._q: _Predictions | _Sampled
+        self._q: PredictedRewards | SampledRewards
         if settings.sampled_actions is None:
-            self._q = _Predictions(model, logs.contexts, policy.n_actions)
+            self._q = PredictedRewards(model, logs.contexts, policy.n_actions)
         else:
             baseline, each = logs.mean_reward(), settings.sampled_actions
-            self._q = _Sampled(model, logs.contexts, baseline, each, seed=seed)
+            self._q = SampledRewards(model, logs.contexts, baseline, each, seed=seed)
         self._novel = torch.from_numpy(logs.catalogue.novel.astype(np.float32))
 
     def draw_rows(self) -> IntArray:
@@ -200,9 +202,13 @@ class PolicyGradient:
         return self._draw.integers(0, len(self._context), self.settings.batch)
 
     def step(self, rows: IntArray, lambda_: float) -> StepFacts:
-        """One step on F + lambda R over the given rows (Eq. 7).
+        """Line 4 of Algorithm 1 (Eq. 7): psi <- psi + eta_psi grad (F + lambda R) on these rows.
 
-        R(pi) = mean of r_i log pi(a_i | x_i): imitate pi0 where the action was rewarded.
+        R(pi) = mean of r_i log pi(a_i | x_i) makes pi imitate pi0 where the action was rewarded.
+
+        Args:
+            rows: (m,) rows of the logs.
+            lambda_: the weight of R; 0 for OPG.
         """
         context = self._context[rows]
         places = torch.arange(len(rows))
@@ -226,14 +232,14 @@ class PolicyGradient:
         gradient = gradient.clone()  # an objective may hand out a view
         if lambda_:
             gradient[places, action] += lambda_ * reward
-        # from the derivative by log pi to the one by the logits
+        # The derivative by the logits is the one by log pi, less pi times its sum over actions.
         gradient.addcmul_(pi, gradient.sum(dim=1, keepdim=True), value=-1)
         rate = self.settings.rate / (len(rows) * float(pi.max()))
         self.policy.ascend(outputs, gradient, rate)
         return facts
 
 
-class _Predictions:
+class PredictedRewards:
     """q-hat at the distinct contexts of the logs: a table where it fits, else per minibatch."""
 
     def __init__(self, model: RewardModel, contexts: FloatArray, n_actions: int) -> None:
@@ -251,17 +257,17 @@ class _Predictions:
         return self._predict(self._contexts[distinct])[torch.from_numpy(back)]
 
     def _predict(self, contexts: FloatArray) -> torch.Tensor:
-        some = np.array(self._model.predict(contexts), dtype=np.float32)
+        q = np.array(self._model.predict(contexts), dtype=np.float32)
         require(
-            some.shape == (len(contexts), self._n_actions) and bool(np.isfinite(some).all()),
+            q.shape == (len(contexts), self._n_actions) and bool(np.isfinite(q).all()),
             f"a reward model must predict a finite reward for each of {self._n_actions} actions",
-            found=f"shape {some.shape} for {len(contexts)} contexts",
+            found=f"shape {q.shape} for {len(contexts)} contexts",
             cure="use a model that was fitted on this catalogue",
         )
-        return torch.from_numpy(some)
+        return torch.from_numpy(q)
 
 
-class _Sampled:
+class SampledRewards:
     """An unbiased estimate of q-hat at all actions from predictions at a few, drawn from pi.
 
     With a_1 .. a_M drawn by systematic sampling, so that M pi(a) of them are a on average::
@@ -293,8 +299,8 @@ class _Sampled:
         points = (offset + torch.arange(each)) / each * cumulative[:, -1:]  # never 0
         action = torch.searchsorted(cumulative, points).clamp_(max=pi.shape[1] - 1)
         rows = np.repeat(np.arange(m), each)
-        some = self._model.predict_pairs(self._contexts[context], action.numpy().ravel(), rows)
-        predicted = torch.from_numpy(np.asarray(some, dtype=np.float32)).view(m, each)
+        pairs = self._model.predict_pairs(self._contexts[context], action.numpy().ravel(), rows)
+        predicted = torch.from_numpy(np.asarray(pairs, dtype=np.float32)).view(m, each)
         out = torch.full_like(pi, self._baseline)
         weight = (predicted - self._baseline) / (each * pi.gather(1, action))
         return out.scatter_add_(1, action, weight)

@@ -1,4 +1,4 @@
-"""What happened during training, step by step, and a figure of it."""
+"""What training returns: a policy, its bound where there is one, and the history of all steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Off-policy policy gradient (OPG): naive, or with CQL, by the reward model it is given."""
+"""Off-policy policy gradient (OPG); the reward model decides whether it is naive or with CQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def train_opg(
     name: str = "OPG",
     watch: Watch = silent,
 ) -> Trained:
-    """Maximise F(pi), by default Eq. 2, with q-hat in place of q (Eq. 1). Nothing keeps it safe.
+    """Maximise F(pi), by default Eq. 2, with q-hat in place of q (Eq. 1).
+
+    No constraint keeps the policy safe: that is Safe OPG (`train_safe_opg`).
 
     Args:
         logs: the rows D; only their contexts matter here.

@@ -1,10 +1,10 @@
-"""Algorithm 1: Safe Off-Policy Policy Gradient (Safe OPG).
+"""Algorithm 1: Safe Off-Policy Policy Gradient (Safe OPG), Eq. 3 to 8.
 
-The bound of a changing policy on fixed logs, fast enough for every training step.
-
-A row with reward 0 has the term 0 whatever its weight, and rows share contexts. So one pass over
-the distinct contexts of rewarded rows gives the normalising constants of the softmax, and only the
-logits of those rows are looked up. What a step needs is allocated once.
+`train_safe_opg` is the algorithm. `BoundOnLogs` below it computes the bound of a changing policy on
+fixed logs (Eq. 4) fast enough for every step of training. A row with reward 0 has the term 0
+whatever its weight, and rows share contexts. So one pass over the distinct contexts of rewarded
+rows gives the normalising constants of the softmax, and only the logits of those rows are looked
+up. Buffers are allocated once.
 """
 
 from __future__ import annotations
@@ -39,16 +39,156 @@ from depsue.policies.network import NetworkPolicy
 from depsue.progress import Watch, silent
 from depsue.protocols import Bound, BoundValue, RewardModel
 
+
+@dataclass(frozen=True)
+class SafeOpgSettings(OpgSettings):
+    """How Safe OPG trains; the defaults are the paper's, but for `standardise`."""
+
+    rate: float = 0.001
+    """eta_psi: step size of the policy."""
+    rate_lambda: float = 0.01
+    """eta_lambda: step size of lambda."""
+    delta: float = 0.05
+    """Level of the bound."""
+    bound: Bound = Hcope()
+    """The bound on S2; the paper's is HCOPE's (Eq. 4)."""
+    keep: Literal["last", "last passing"] = "last"
+    """Which policy is returned: the last one, as in the paper, or the last whose bound passed."""
+    bound_every: int = 1
+    """Recompute the bound every so many steps; lambda moves at every step by the latest one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_level(self.delta)
+        require(
+            is_whole(self.bound_every) and self.bound_every >= 1,
+            "bound_every must be a whole number, at least 1",
+            found=short(self.bound_every),
+            cure="1 recomputes the bound at every step",
+        )
+        require(
+            self.keep in ("last", "last passing"),
+            "keep must be 'last' or 'last passing'",
+            found=short(self.keep),
+            cure="'last' is the paper's",
+        )
+        require_positive(self.rate_lambda, "rate_lambda", "the paper's is 0.01")
+        require(
+            isinstance(self.bound, Bound) and not isinstance(self.bound, str | type),
+            "bound must be a bound, made",
+            found=short(self.bound),
+            cure="use Hcope(), Smoothing() or Betting()",
+        )
+
+
+def train_safe_opg(
+    s1: LoggedData,
+    s2: LoggedData,
+    model: RewardModel,
+    need: float,
+    settings: SafeOpgSettings | None = None,
+    *,
+    seed: int,
+    name: str = "Safe OPG",
+    watch: Watch = silent,
+) -> SafelyTrained:
+    """Algorithm 1: learn a policy whose value exceeds the need with confidence 1 - delta (Eq. 3).
+
+    ::
+
+        max F(pi; S1)  subject to  V_-(pi; S2) > need             Eq. 5; V_- is the bound of Eq. 4
+        min over lambda >= 0 of max over pi of F + lambda R       Eq. 6, how that is solved
+
+        1  initialise psi
+        2  lambda <- 0
+        3  for s = 1 .. S:
+        4      psi <- psi + eta_psi grad (F + lambda R)(pi; S1)                     Eq. 7
+        5      lambda <- max(lambda - eta_lambda (V_-(pi; S2) - need), 0)           Eq. 8
+
+    R rewards imitating pi0 where the action was rewarded, which raises the bound. Lambda makes the
+    policy depend on S2, so the bound at the end is the paper's certificate and not a strict one
+    (`certificates/strict.py`).
+
+    Args:
+        s1: the rows that the gradient is estimated on.
+        s2: the rows that the bound is computed on.
+        model: q-hat.
+        need: what the bound must exceed: the floor C, less the margin of earlier deployments.
+        settings: how to train; the defaults are the paper's.
+        seed: of weights and minibatches.
+        name: shown with the progress.
+        watch: shows progress, with the bound against the need.
+    """
+    settings = settings or SafeOpgSettings()
+    require_settings(settings, SafeOpgSettings)
+    _check_problem(s1, s2, need)
+    policy = initial_policy(s1, settings, seed)  # line 1
+    gradient = PolicyGradient(policy, s1, model, settings, seed=seed)
+    bound_on_s2 = BoundOnLogs(s2, settings.bound, settings.delta)
+    history, interrupted = History(need=need), False
+    lambda_, bound, passing = 0.0, 0.0, policy  # line 2
+    try:
+        for step in range(1, settings.steps + 1):
+            facts = gradient.step(gradient.draw_rows(), lambda_)  # line 4, Eq. 7
+            if (step - 1) % settings.bound_every == 0:
+                began = time.perf_counter()
+                bound = bound_on_s2.value(policy)  # Eq. 4
+                history.bound_seconds += time.perf_counter() - began
+                if settings.keep == "last passing" and bound > need:
+                    passing = policy.copy()
+            lambda_ = max(lambda_ - settings.rate_lambda * (bound - need), 0.0)  # line 5, Eq. 8
+            history.add(facts, lambda_=lambda_, bound=bound)
+            if step % 20 == 0 or step == settings.steps:
+                sign = ">" if bound > need else "<"
+                watch(
+                    name,
+                    step,
+                    settings.steps,
+                    f"bound {bound:.4f} {sign} {need:.4f} novelty {facts.novelty:.3f}",
+                )
+    except KeyboardInterrupt:
+        interrupted = True
+    last = bound_on_s2(policy)
+    if passing is not policy and last.value <= need:
+        policy, last = passing, bound_on_s2(passing)
+    return SafelyTrained(policy, history, interrupted, last, need)
+
+
+def _check_problem(s1: LoggedData, s2: LoggedData, need: float) -> None:
+    require(
+        is_real(need) and math.isfinite(need),
+        "need must be a number",
+        found=short(need),
+        cure="for example 0.95 * logs.mean_reward()",
+    )
+    require(
+        s1.catalogue.hash == s2.catalogue.hash,
+        "S1 and S2 must have the same catalogue",
+        found="catalogues with different ids, features or novel actions",
+        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
+    )
+    require(
+        s1.hash != s2.hash,
+        "S1 and S2 must be different rows: the bound needs rows that the policy did not learn on",
+        found="the same rows twice",
+        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
+    )
+
+
 LOGITS_AT_ONCE = 1 << 19
-"""Logits that are held at once: few enough to stay near the processor."""
+"""Logits that are held at once: 2 MB, few enough to stay in the cache of the processor."""
+
+
 FEWEST_AT_ONCE = 208
 """Contexts at once, at least, however many actions: fewer would waste the product with weights."""
+
+
 LARGEST_EXPONENT = 60.0
 """Beyond it exp loses precision in float32, and logits are shifted by the largest first."""
 
 
 class BoundOnLogs:
-    """A lower bound on V(pi) from fixed logs, for one network after another.
+    """V_-(pi; logs) for fixed logs and a network that changes from step to step.
 
     Args:
         logs: the rows, with the propensities of the policy that drew them.
@@ -75,7 +215,7 @@ class BoundOnLogs:
         return self._bound.lower(terms, self._delta)
 
     def value(self, policy: NetworkPolicy) -> float:
-        """The bound's value alone; for `Hcope` on rows, without touching unrewarded ones."""
+        """The bound's value alone; for `Hcope` without units, from rewarded rows only."""
         if self._kernel is None:
             return self(policy).value
         return self._kernel(self._weights_of(policy))
@@ -101,8 +241,8 @@ class _HcopeKernel:
             Rewarded(weights[place].astype(np.float64), rewards, n)
             for place, rewards, n in self._parts
         )
-        found = hcope_from_rewarded(tuning, rest, r_max=self._r_max, delta=self._delta)
-        return max(found.value, 0.0)
+        bound = hcope_from_rewarded(tuning, rest, r_max=self._r_max, delta=self._delta)
+        return max(bound.value, 0.0)
 
 
 class _RewardedWeights:
@@ -158,129 +298,3 @@ class _RewardedWeights:
 def _log_of_sum(logits: torch.Tensor, *, dim: int, out: torch.Tensor) -> None:
     """log sum exp without shifting by the largest first: faster, and overwrites the logits."""
     torch.sum(logits.exp_(), dim=dim, out=out).log_()
-
-
-@dataclass(frozen=True)
-class SafeOpgSettings(OpgSettings):
-    """How Safe OPG trains; the defaults are the paper's, but for `standardise`."""
-
-    rate: float = 0.001
-    """eta_psi: step size of the policy."""
-    rate_lambda: float = 0.01
-    """eta_lambda: step size of lambda."""
-    delta: float = 0.05
-    """Level of the bound."""
-    bound: Bound = Hcope()
-    """The bound on S2; the paper's is HCOPE's (Eq. 4)."""
-    keep: Literal["last", "last passing"] = "last"
-    """Which policy is returned: the last one, as in the paper, or the last whose bound passed."""
-    bound_every: int = 1
-    """Recompute the bound every so many steps; lambda moves at every step by the latest one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_level(self.delta)
-        require(
-            is_whole(self.bound_every) and self.bound_every >= 1,
-            "bound_every must be a whole number, at least 1",
-            found=short(self.bound_every),
-            cure="1 recomputes the bound at every step",
-        )
-        require(
-            self.keep in ("last", "last passing"),
-            "keep must be 'last' or 'last passing'",
-            found=short(self.keep),
-            cure="'last' is the paper's",
-        )
-        require_positive(self.rate_lambda, "rate_lambda", "the paper's is 0.01")
-        require(
-            isinstance(self.bound, Bound) and not isinstance(self.bound, str | type),
-            "bound must be a bound, made",
-            found=short(self.bound),
-            cure="use Hcope(), Smoothing() or Betting()",
-        )
-
-
-def train_safe_opg(
-    s1: LoggedData,
-    s2: LoggedData,
-    model: RewardModel,
-    need: float,
-    settings: SafeOpgSettings | None = None,
-    *,
-    seed: int,
-    name: str = "Safe OPG",
-    watch: Watch = silent,
-) -> SafelyTrained:
-    """Maximise F(pi; S1) subject to bound(pi; S2) > need (Eq. 5), by Algorithm 1.
-
-    Each step moves the policy along the gradient of F + lambda R on a minibatch of S1 (Eq. 6
-    and 7), then lambda by how far the bound on S2 is from what is needed (Eq. 8).
-
-    The policy comes to depend on S2 through lambda, so the bound it ends with is the paper's
-    certificate, not a strict one.
-
-    Args:
-        s1: the rows that the gradient is estimated on.
-        s2: the rows that the bound is computed on.
-        model: q-hat.
-        need: what the bound must exceed: the floor C, less the margin that was earned.
-        settings: how to train; the defaults are the paper's.
-        seed: of weights and minibatches.
-        name: shown with the progress.
-        watch: shows progress, with the bound against the need.
-    """
-    settings = settings or SafeOpgSettings()
-    require_settings(settings, SafeOpgSettings)
-    _check_problem(s1, s2, need)
-    policy = initial_policy(s1, settings, seed)
-    gradient = PolicyGradient(policy, s1, model, settings, seed=seed)
-    bound_on_s2 = BoundOnLogs(s2, settings.bound, settings.delta)
-    history, interrupted = History(need=need), False
-    lambda_, bound, passing = 0.0, 0.0, policy
-    try:
-        for step in range(1, settings.steps + 1):
-            facts = gradient.step(gradient.draw_rows(), lambda_)  # Eq. 7
-            if (step - 1) % settings.bound_every == 0:
-                began = time.perf_counter()
-                bound = bound_on_s2.value(policy)
-                history.bound_seconds += time.perf_counter() - began
-                if settings.keep == "last passing" and bound > need:
-                    passing = policy.copy()
-            lambda_ = max(lambda_ - settings.rate_lambda * (bound - need), 0.0)  # Eq. 8
-            history.add(facts, lambda_=lambda_, bound=bound)
-            if step % 20 == 0 or step == settings.steps:
-                sign = ">" if bound > need else "<"
-                watch(
-                    name,
-                    step,
-                    settings.steps,
-                    f"bound {bound:.4f} {sign} {need:.4f} novelty {facts.novelty:.3f}",
-                )
-    except KeyboardInterrupt:
-        interrupted = True
-    last = bound_on_s2(policy)
-    if passing is not policy and last.value <= need:
-        policy, last = passing, bound_on_s2(passing)
-    return SafelyTrained(policy, history, interrupted, last, need)
-
-
-def _check_problem(s1: LoggedData, s2: LoggedData, need: float) -> None:
-    require(
-        is_real(need) and math.isfinite(need),
-        "need must be a number",
-        found=short(need),
-        cure="for example 0.95 * logs.mean_reward()",
-    )
-    require(
-        s1.catalogue.hash == s2.catalogue.hash,
-        "S1 and S2 must have the same catalogue",
-        found="catalogues with different ids, features or novel actions",
-        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
-    )
-    require(
-        s1.hash != s2.hash,
-        "S1 and S2 must be different rows: the bound needs rows that the policy did not learn on",
-        found="the same rows twice",
-        cure="split one log: s1, s2 = logs.split((0.5, 0.5), salt=...)",
-    )
