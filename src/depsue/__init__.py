@@ -1,144 +1,25 @@
 """Safe exploration of new items, from logged data, in a few deployments.
 
-The names below load their module (and torch, where it is needed) when first used.
+What a user types is listed in one table, `__init__.pyi` beside this file: type checkers read it as
+it is, and the names load their module (and torch, where it is needed) when first used.
 """
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from depsue._version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from depsue.bounds import Betting, Hcope, Normal, Smoothing
-    from depsue.certificates import Certificate, Reads, three_folds, verify
-    from depsue.data import ActionCatalogue, LoggedData
-    from depsue.errors import DepsueError
-    from depsue.estimators import (
-        IPS,
-        MIPS,
-        SNIPS,
-        ClippedIPS,
-        DirectMethod,
-        DoublyRobust,
-        SwitchDR,
-    )
-    from depsue.exploration import ExploreSettings, explore, run_exploration
-    from depsue.learners import (
-        DepsueSettings,
-        OpgSettings,
-        SafeOpgSettings,
-        run_depsue,
-        train_opg,
-        train_safe_opg,
-    )
-    from depsue.policies import (
-        EpsilonGreedy,
-        Mixture,
-        OwnPolicy,
-        ScoreTable,
-        SoftmaxOfScores,
-        Uniform,
-        load,
-        naive_safe_exploration,
-        save,
-    )
-    from depsue.policies.network import NetworkPolicy
-    from depsue.progress import bars
-    from depsue.promises import Floor, Promise
-    from depsue.rewards import CQL, OwnRewardModel, RewardSettings, fit_rewards
-    from depsue.world import SyntheticSettings, World, synthetic_world
-
-_HOMES = {
-    "depsue.bounds": ["Betting", "Hcope", "Normal", "Smoothing"],
-    "depsue.certificates": ["Certificate", "Reads", "three_folds", "verify"],
-    "depsue.exploration": ["ExploreSettings", "explore", "run_exploration"],
-    "depsue.promises": ["Floor", "Promise"],
-    "depsue.data": ["ActionCatalogue", "LoggedData"],
-    "depsue.errors": ["DepsueError"],
-    "depsue.estimators": [
-        "ClippedIPS",
-        "DirectMethod",
-        "DoublyRobust",
-        "IPS",
-        "MIPS",
-        "SNIPS",
-        "SwitchDR",
-    ],
-    "depsue.world": ["SyntheticSettings", "World", "synthetic_world"],
-    "depsue.learners": [
-        "DepsueSettings",
-        "OpgSettings",
-        "SafeOpgSettings",
-        "run_depsue",
-        "train_opg",
-        "train_safe_opg",
-    ],
-    "depsue.policies": [
-        "EpsilonGreedy",
-        "Mixture",
-        "OwnPolicy",
-        "ScoreTable",
-        "SoftmaxOfScores",
-        "Uniform",
-        "load",
-        "naive_safe_exploration",
-        "save",
-    ],
-    "depsue.policies.network": ["NetworkPolicy"],
-    "depsue.progress": ["bars"],
-    "depsue.rewards": ["CQL", "OwnRewardModel", "RewardSettings", "fit_rewards"],
+# The table is read, not repeated: `from module import name as name`, a line for each.
+_HOME_OF: dict[str, str] = {
+    alias.name: statement.module
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text()).body
+    if isinstance(statement, ast.ImportFrom) and statement.module
+    for alias in statement.names
+    if alias.name != "__version__"
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "ActionCatalogue",
-    "Betting",
-    "CQL",
-    "Certificate",
-    "ClippedIPS",
-    "DepsueError",
-    "DepsueSettings",
-    "DirectMethod",
-    "DoublyRobust",
-    "EpsilonGreedy",
-    "ExploreSettings",
-    "Floor",
-    "Hcope",
-    "IPS",
-    "LoggedData",
-    "MIPS",
-    "Mixture",
-    "NetworkPolicy",
-    "Normal",
-    "OpgSettings",
-    "OwnPolicy",
-    "OwnRewardModel",
-    "Promise",
-    "Reads",
-    "RewardSettings",
-    "SNIPS",
-    "SafeOpgSettings",
-    "ScoreTable",
-    "Smoothing",
-    "SoftmaxOfScores",
-    "SwitchDR",
-    "SyntheticSettings",
-    "Uniform",
-    "World",
-    "bars",
-    "explore",
-    "fit_rewards",
-    "load",
-    "naive_safe_exploration",
-    "run_depsue",
-    "run_exploration",
-    "save",
-    "synthetic_world",
-    "three_folds",
-    "train_opg",
-    "train_safe_opg",
-    "verify",
-]
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
