@@ -20,7 +20,7 @@ from depsue.errors import (
     is_real,
     is_whole,
     require,
-    require_level,
+    require_delta,
     short,
 )
 
@@ -92,7 +92,7 @@ def test_require() -> None:
 
 @pytest.mark.parametrize("delta", [0.05, np.float32(0.5), 1e-9, np.float64(0.999)])
 def test_levels_in_0_1(delta: Any) -> None:
-    assert require_level(delta) == float(delta) and type(require_level(delta)) is float
+    assert require_delta(delta) == float(delta) and type(require_delta(delta)) is float
 
 
 @pytest.mark.parametrize("delta", [0, 1, -0.1, 1.5, math.nan, math.inf, "0.05", None, True, [0.05]])
@@ -100,7 +100,7 @@ def test_other_levels(delta: Any) -> None:
     with pytest.raises(
         ConfigError, match="delta must lie in .* Cure: use for example 0.05"
     ) as caught:
-        require_level(delta)
+        require_delta(delta)
     assert caught.value.found == repr(delta)
 
 

@@ -118,7 +118,7 @@ def require(
         raise error(rule, found=str(found), cure=cure)
 
 
-def require_level(delta: float) -> float:
+def require_delta(delta: float) -> float:
     """The level delta of a bound, checked to lie in (0, 1)."""
     ok = is_real(delta) and 0 < delta < 1
     require(ok, "delta must lie in (0, 1)", found=short(delta), cure="use for example 0.05")

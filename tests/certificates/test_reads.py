@@ -15,13 +15,13 @@ def test_a_second_read_is_refused_and_other_rows_are_free() -> None:
     assert reads.begin("a") == 1 and reads.begin("b") == 1
     with pytest.raises(ConfigError, match=r"one verdict.*attempt 2 on data a.*retries=True"):
         reads.begin("a")
-    assert reads.level(0.05, 1) == 0.05
+    assert reads.delta_of_attempt(0.05, 1) == 0.05
 
 
 def test_retries_sum_to_at_most_delta() -> None:
     reads = Reads(retries=True)
     assert [reads.begin("a") for _ in range(3)] == [1, 2, 3]
-    levels = [reads.level(0.05, attempt) for attempt in range(1, 60)]
+    levels = [reads.delta_of_attempt(0.05, attempt) for attempt in range(1, 60)]
     assert levels[:3] == pytest.approx([0.025, 0.0125, 0.00625])
     assert sum(levels) <= 0.05
 

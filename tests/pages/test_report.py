@@ -162,7 +162,7 @@ class Made:
                     fractions=(0.35, 0.05, 0.6),
                     attempt=attempt,
                     retries=reads.retries,
-                    delta=reads.level(0.05, attempt),
+                    delta=reads.delta_of_attempt(0.05, attempt),
                     spent={one.name: 0.05 / len(self.promises) for one in self.promises},
                     bound="normal",
                     clip=19.5,

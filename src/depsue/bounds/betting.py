@@ -17,7 +17,7 @@ from depsue.bounds._common import (
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.keys import mix64
 from depsue.data.terms import ConservativeTerms
-from depsue.errors import is_real, require, require_level, short
+from depsue.errors import is_real, require, require_delta, short
 from depsue.protocols import BoundValue
 
 ORDERS = ("as given", "shuffled")
@@ -184,11 +184,11 @@ class Betting:
             found=short(self.order),
         )
         if self.bets_for is not None:
-            require_level(self.bets_for)
+            require_delta(self.bets_for)
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
         """The bound at level delta."""
-        delta = require_level(delta)
+        delta = require_delta(delta)
         terms = conservative(terms, "betting")
         scale = declared_scale(terms, self.unit_scale, "betting")
         values = terms.per_unit(terms.values)

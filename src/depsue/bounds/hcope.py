@@ -12,7 +12,7 @@ from depsue.bounds._common import conservative, positive_or_none
 from depsue.bounds.rewarded import SHARE, Rewarded, tuning_and_rest
 from depsue.data.checks import FloatArray, read_only
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import ConfigError, require, require_level
+from depsue.errors import ConfigError, require, require_delta
 from depsue.protocols import BoundValue
 
 TAUS: FloatArray = read_only(2.0 ** (np.arange(-4, 33) / 2))
@@ -127,7 +127,7 @@ class Hcope:
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
         """The bound at level delta, from importance-weighted terms (`WeightedTerms`)."""
-        delta = require_level(delta)
+        delta = require_delta(delta)
         weighted = _weighted(terms)
         n = len(weighted.per_unit(weighted.values))
         require_enough(n, FEWEST if self.tau is None else 2)

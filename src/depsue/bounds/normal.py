@@ -19,7 +19,7 @@ from depsue.bounds._common import conservative, log_product, positive_or_none
 from depsue.bounds.rewarded import SHARE, tuning_rows
 from depsue.data.checks import FloatArray, read_only
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import ConfigError, DataError, is_real, require, require_level, short
+from depsue.errors import ConfigError, DataError, is_real, require, require_delta, short
 from depsue.protocols import BoundValue
 
 SIDE_EVENTS, SIDE_SHARE = 4, 1 / 100
@@ -281,7 +281,7 @@ class Normal:
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
         """The bound at level delta."""
-        delta = require_level(delta)
+        delta = require_delta(delta)
         terms = conservative(terms, "normal")
         rows, limits = self.limited(terms)
         values = terms.per_unit(rows)

@@ -30,7 +30,7 @@ from depsue.bounds.rewarded import SHARE, Rewarded, tuning_between
 from depsue.bounds.smoothing import Smoothing, log_sums
 from depsue.data.checks import FloatArray
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import ConfigError, require, require_level
+from depsue.errors import ConfigError, require, require_delta
 from depsue.protocols import Bound, BoundValue
 
 Pass: TypeAlias = Callable[[ConservativeTerms, int], None]
@@ -50,7 +50,7 @@ def passes_of(bound: Bound, like: ConservativeTerms, n: int, delta: float) -> Pa
         n: how many terms there will be.
         delta: the level, in (0, 1).
     """
-    delta = require_level(delta)
+    delta = require_delta(delta)
     like = conservative(like, type(bound).__name__.lower())
     require(
         like.unit is None,

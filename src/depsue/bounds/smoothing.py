@@ -16,7 +16,7 @@ from depsue.bounds._common import (
 )
 from depsue.data.checks import FloatArray, read_only
 from depsue.data.terms import ConservativeTerms
-from depsue.errors import require, require_level
+from depsue.errors import require, require_delta
 from depsue.protocols import BoundValue
 
 SCALES: FloatArray = read_only(4.0 ** np.arange(-1, 8))
@@ -106,7 +106,7 @@ class Smoothing:
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
         """The bound at level delta."""
-        delta = require_level(delta)
+        delta = require_delta(delta)
         terms = conservative(terms, "smoothing")
         values = terms.per_unit(terms.values)
         scales = self.scales(terms)

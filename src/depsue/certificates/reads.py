@@ -23,7 +23,7 @@ class CountsReads(Protocol):
         """How often the rows with this hash were read so far."""
         ...
 
-    def level(self, delta: float, attempt: int) -> float:
+    def delta_of_attempt(self, delta: float, attempt: int) -> float:
         """The level at which that attempt is tested."""
         ...
 
@@ -68,7 +68,7 @@ class Reads:
         self._recall()
         return self._counts.get(data, 0)
 
-    def level(self, delta: float, attempt: int) -> float:
+    def delta_of_attempt(self, delta: float, attempt: int) -> float:
         """The level at which that attempt is tested."""
         return delta * 2.0**-attempt if self.retries else delta
 

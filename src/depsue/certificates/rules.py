@@ -27,7 +27,7 @@ from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import PolicyError, is_real, require, require_level, require_positive, short
+from depsue.errors import PolicyError, is_real, require, require_delta, require_positive, short
 from depsue.estimators import MIPS
 from depsue.estimators.weights import distributions
 from depsue.policies import BasePolicy, Mixture
@@ -184,7 +184,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
-        require_level(self.delta)
+        require_delta(self.delta)
         require_positive(self.clip, "clip", "20 is a good start")
         bound_for(self.bound, upper=1.0)
         names = {promise.name for promise in self.promises}

@@ -25,8 +25,8 @@ from depsue.data.checks import (
     round_column,
     time_column,
 )
-from depsue.data.content import Content
 from depsue.data.folds import keys_of_ids
+from depsue.data.hashes import Content
 from depsue.data.keys import distinct_ids, distinct_rows, row_keys
 from depsue.data.reading import contexts_of
 
@@ -84,7 +84,7 @@ class Pieces(Content):
 
 
 def facts_of(stream: LogStream) -> Facts:
-    """Check every row, count them, and take their hash, as `depsue.data.content.logs_hash` does."""
+    """Check every row, count them, and take their hash, as `depsue.data.hashes.logs_hash` does."""
     keys, n, rounds = array("Q"), 0, set[int]()
     for start, table in stream.tables():
         logs = stream.logs(table, np.arange(start, start + len(table)))

@@ -16,7 +16,7 @@ from depsue.certificates.reads import CountsReads
 from depsue.certificates.rules import MixtureLadder, Rules
 from depsue.certificates.stream import StreamedFolds
 from depsue.certificates.trial import PromiseTest
-from depsue.data.content import Content
+from depsue.data.hashes import Content
 from depsue.errors import FileError, PolicyError
 from depsue.estimators import MIPS
 from depsue.policies import BasePolicy
@@ -73,9 +73,11 @@ def concluded(
         verdicts_at: the verdicts on one level after another at a given delta; rows are read only
             when the first is asked for.
     """
-    rules.left(reads.level(rules.delta, reads.count(folds.data) + 1))  # refused before it counts
+    rules.left(
+        reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1)
+    )  # refused before it counts
     attempt = reads.begin(folds.data)
-    delta = reads.level(rules.delta, attempt)
+    delta = reads.delta_of_attempt(rules.delta, attempt)
     best: tuple[int, tuple[Verdict, ...]] = (0, ())
     tested = 0
     for level, verdicts in enumerate(verdicts_at(delta)):

@@ -19,8 +19,8 @@ from depsue.data.checks import (
     plain_ids,
     read_only,
 )
-from depsue.data.content import catalogue_hash
 from depsue.data.frames import columns_of, feature_matrix, flag_column
+from depsue.data.hashes import catalogue_hash
 from depsue.data.keys import distinct_ids
 from depsue.errors import DataError, require, short
 

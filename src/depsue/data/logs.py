@@ -34,9 +34,9 @@ from depsue.data.checks import (
     time_column,
     whole_column,
 )
-from depsue.data.content import logs_hash
 from depsue.data.folds import fold_of
 from depsue.data.frames import columns_of, rows_of_frame
+from depsue.data.hashes import logs_hash
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
 from depsue.data.open_bandit import NAMES, rows_of_feedback
 from depsue.data.requests import Requests

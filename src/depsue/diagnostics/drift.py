@@ -50,7 +50,7 @@ from depsue.bounds import tuning_rows
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import DataError, require, require_level, short
+from depsue.errors import DataError, require, require_delta, short
 from depsue.estimators.weights import importance_weights
 from depsue.promises import Promise, checked_promises
 from depsue.protocols import Policy
@@ -304,7 +304,7 @@ def check_drift(
         level: where nothing changed it is refused at most so often, over all tests.
         within: also compare the two halves of every log, by time, or by row where there is none.
     """
-    level, promises = require_level(level), checked_promises(promises)
+    level, promises = require_delta(level), checked_promises(promises)
     before = [earlier] if isinstance(earlier, LoggedData) else list(earlier)
     rounds = [part for logs in before for part in _by_round(logs)]
     last = list(_by_round(newest))

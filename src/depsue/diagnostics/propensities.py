@@ -32,7 +32,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms
 from depsue.diagnostics.drawn_by import TOLERANCE, unlike
-from depsue.errors import DataError, is_real, require, require_level, short
+from depsue.errors import DataError, is_real, require, require_delta, short
 from depsue.protocols import BoundValue, Policy
 
 FIT, CHOOSE = 8, 2
@@ -351,7 +351,7 @@ def check_propensities(
         least: declares that round 0 shows each action that is not novel at least so often in
             every context. Then propensities that are too large are found too.
     """
-    level, least = require_level(level), _checked_least(least, learn)
+    level, least = require_delta(level), _checked_least(least, learn)
     require(
         learn.catalogue.hash == select.catalogue.hash,
         "the folds must have one catalogue",

@@ -20,7 +20,7 @@ import numpy as np
 
 from depsue.bounds.normal import BERRY_ESSEEN, SIDE_EVENTS, SIDE_SHARE
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import is_real, require, require_level, require_positive, short
+from depsue.errors import is_real, require, require_delta, require_positive, short
 from depsue.exploration.round import SMALLEST_CLIP, WEIGHT_SHARE
 from depsue.promises import Promise, checked_promises
 
@@ -86,7 +86,7 @@ class Aim:
             ok = absolute is None or absolute < most
             rule = f"an absolute floor must lie below r_max, {most:g}"
             require(ok, rule, found=short(absolute), cure="it is a mean reward for each decision")
-        require_level(self.delta)
+        require_delta(self.delta)
         ok = is_real(self.most) and 0 < self.most < 1
         require(ok, "the most novelty must lie in (0, 1)", found=short(self.most), cure="0.5")
         require_positive(self.r_max, "r_max", "declare the largest possible reward")

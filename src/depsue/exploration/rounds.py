@@ -273,7 +273,7 @@ def run_exploration(
     pi0 = environment.logging_policy
     reads = Reads() if reads is None else reads
     logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
-    course = CampaignState(settings, pi0, logs, campaign, reads.level(settings.level, 1))
+    course = CampaignState(settings, pi0, logs, campaign, reads.delta_of_attempt(settings.level, 1))
     deployments: list[Exploration] = []
     remembered: list[CachedPolicy] = []
     for k in range(1, settings.deployments + 1):

@@ -12,7 +12,7 @@ import numpy as np
 
 from depsue.certificates import FRACTIONS
 from depsue.data.checks import FloatArray
-from depsue.errors import is_real, is_whole, require, require_level, require_settings, short
+from depsue.errors import is_real, is_whole, require, require_delta, require_settings, short
 from depsue.promises import Promise, checked_promises
 from depsue.rewards import RewardSettings
 
@@ -100,7 +100,7 @@ class ExploreSettings:
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
-        require_level(self.delta)
+        require_delta(self.delta)
         require_objective(self.objective)
         for name, allowed in (
             ("per", ("deployment", "campaign")),

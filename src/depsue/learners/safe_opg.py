@@ -27,7 +27,7 @@ from depsue.errors import (
     is_real,
     is_whole,
     require,
-    require_level,
+    require_delta,
     require_positive,
     require_settings,
     short,
@@ -59,7 +59,7 @@ class SafeOpgSettings(OpgSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_level(self.delta)
+        require_delta(self.delta)
         require(
             is_whole(self.bound_every) and self.bound_every >= 1,
             "bound_every must be a whole number, at least 1",

@@ -69,7 +69,7 @@ class CountedReads:
                 return one.attempt - 1
         return self._ledger.count_reads(data)
 
-    def level(self, delta: float, attempt: int) -> float:
+    def delta_of_attempt(self, delta: float, attempt: int) -> float:
         """The level at which that attempt is tested."""
         return delta * 2.0**-attempt if self.retries else delta
 

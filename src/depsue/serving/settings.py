@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from depsue.campaigns import Campaign
-from depsue.errors import FileError, is_real, require, require_level, short
+from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
 
 STORE = "decisions.db"
@@ -67,7 +67,7 @@ class ServingSettings:
              "pi0's address begins with http:// or https://", self.pi0_url),
         ):  # fmt: skip
             require(ok, rule, found=short(found))
-        require_level(self.delta)
+        require_delta(self.delta)
 
 
 LASTING = ("wait", "default_reward", "combine")

@@ -258,7 +258,7 @@ class LedgerConformance:
             assert reads.count(sha("d0")) == 1
             assert reads.begin(sha("d0")) == 2
             assert reads.count(sha("d0")) == 1, "a retry is tested at the same level"
-            assert (reads.retries, reads.level(0.08, 2)) == (True, 0.02)
+            assert (reads.retries, reads.delta_of_attempt(0.08, 2)) == (True, 0.02)
 
     def test_a_second_campaign_is_no_second_throw(self, ledger: Ledger) -> None:
         start(ledger)

@@ -167,7 +167,7 @@ def split_again(draw: np.random.Generator) -> Outcome:
     for _ in range(TRIES):
         half = draw.random(len(logs)) < 0.5
         terms = replace(paired, values=paired.values[half])
-        counted_at = reads.level(DELTA, reads.begin(logs.hash))
+        counted_at = reads.delta_of_attempt(DELTA, reads.begin(logs.hash))
         strict = strict or bound.lower(terms, counted_at).value >= 0
         naive = naive or bound.lower(terms, DELTA).value >= 0
         both = WeightedTerms.of(weights[half], logs.reward[half], r_max=1.0)
