@@ -119,7 +119,7 @@ def require(
 
 
 def require_delta(delta: float) -> float:
-    """The level delta of a bound, checked to lie in (0, 1)."""
+    """The error budget delta, checked to lie in (0, 1)."""
     ok = is_real(delta) and 0 < delta < 1
     require(ok, "delta must lie in (0, 1)", found=short(delta), cure="use for example 0.05")
     return float(delta)

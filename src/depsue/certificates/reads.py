@@ -24,7 +24,7 @@ class CountsReads(Protocol):
         ...
 
     def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The level at which that attempt is tested."""
+        """The delta at which that attempt is tested."""
         ...
 
 
@@ -69,7 +69,7 @@ class Reads:
         return self._counts.get(data, 0)
 
     def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The level at which that attempt is tested."""
+        """The delta at which that attempt is tested."""
         return delta * 2.0**-attempt if self.retries else delta
 
     def _recall(self) -> None:

@@ -70,7 +70,7 @@ class CountedReads:
         return self._ledger.count_reads(data)
 
     def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The level at which that attempt is tested."""
+        """The delta at which that attempt is tested."""
         return delta * 2.0**-attempt if self.retries else delta
 
     def finish(self, certificate: CertificateLike) -> AttemptRecord:
