@@ -106,3 +106,8 @@ def test_q_must_fit_users_and_actions() -> None:
     rewards, pi0 = RewardTable(np.full((2, 3), 0.5)), Uniform(np.ones(2, dtype=bool))
     with pytest.raises(ConfigError, match="one mean reward per user"):
         World(np.eye(2, dtype=np.float32), rewards, catalogue, pi0, seed=0)
+
+
+def test_mean_rewards_outside_their_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must lie in"):
+        RewardTable(np.array([[1.5, 0.1]]))

@@ -1,4 +1,7 @@
-"""Progress of long work: learners tell, bars show, and nobody need look."""
+"""Progress of long work: whoever works calls a `Watch`, and `bars` draws what it is told.
+
+This is for a person at a terminal. What a service did goes to `logging`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ Watch: TypeAlias = Callable[[str, int, int, str], None]
 
 
 def silent(task: str, done: int, total: int, words: str) -> None:
-    """Shows nothing."""
+    """The `Watch` that shows nothing."""
 
 
 @contextmanager

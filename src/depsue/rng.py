@@ -1,7 +1,7 @@
-"""Randomness is handed in: one seed and a path of names give one independent stream.
+"""Seeds: callers hand randomness in as one seed; a seed and a path of names give one stream.
 
-Streams that are named differently are independent, so the order in which parts of a run
-draw (or run in parallel) does not matter.
+Streams with different names are independent. So the parts of a run may draw in any order, or in
+parallel, and give the same results.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def derive(seed: int, *names: object) -> int:
     require(is_whole(seed), rule, found=short(seed), cure="use for example 0")
     path = [str(name).replace("%", "%25").replace("/", "%2F") for name in names]
     digest = hashlib.sha256("/".join([str(int(seed)), *path]).encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
+    return int.from_bytes(digest[:8], "little") >> 1  # torch takes signed 64 bits
 
 
 def generator(seed: int, *names: object) -> np.random.Generator:
@@ -49,8 +49,8 @@ def torch_generator(seed: int, *names: object) -> torch.Generator:
 def one_thread() -> Iterator[None]:
     """Compute with one torch thread in this block.
 
-    Sums are then added in one order, so results are equal to the bit on every run; and small
-    networks are faster so, where other programs compete for the cores.
+    One thread adds sums in one order, so every run gives the same bits. Small networks are also
+    faster with one thread where other programs compete for the cores.
     """
     import torch
 

@@ -14,11 +14,11 @@ from torch import nn
 
 from depsue import rng
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import DataError, require
 from depsue.policies import EpsilonGreedy
 from depsue.progress import Watch, silent
-from depsue.world import LabelRewards, World
+from depsue.world import World
 from depsue_research.wiki10_files import Wiki10
 
 COMMONEST = 1000
@@ -219,3 +219,58 @@ def wiki10_setting(
 
 def _batches(rows: IntArray) -> list[IntArray]:
     return [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+
+
+class LabelRewards:
+    """`MeanRewards` where a table would not fit: q = `hit` where the label holds, else `miss`.
+
+    Args:
+        starts: (u + 1,) where the labels of each context begin in `labels`.
+        labels: the actions that hold, context after context, ascending within each.
+        n_actions: A.
+        hit: mean reward of a label that holds.
+        miss: mean reward of the others.
+    """
+
+    def __init__(
+        self, starts: IntArray, labels: IntArray, n_actions: int, *, hit: float, miss: float
+    ) -> None:
+        require(
+            0 <= miss <= hit <= 1,
+            "mean rewards must lie in [0, 1], a hit's not below a miss's",
+            found=f"hit {hit:g}, miss {miss:g}",
+        )
+        self._starts, self._labels, self._n_actions = starts, labels, n_actions
+        self._hit, self._miss = hit, miss
+        context = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        self._context = context
+        self._keys = context * n_actions + labels  # ascending, so pairs are found by bisection
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self._starts) - 1, self._n_actions)
+
+    @property
+    def q(self) -> FloatArray:
+        out = np.full(self.shape, self._miss)
+        out[self._context, self._labels] = self._hit
+        return out
+
+    def pairs(self, context: IntArray, action: IntArray) -> FloatArray:
+        wanted = np.asarray(context, dtype=np.int64) * self._n_actions + action
+        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        return np.where(self._keys[place] == wanted, self._hit, self._miss)
+
+    def expected(self, contexts: slice, pi: FloatArray) -> FloatArray:
+        first, last = self._starts[contexts.start], self._starts[contexts.stop]
+        row = self._context[first:last] - contexts.start
+        on_hits = np.bincount(row, pi[row, self._labels[first:last]], minlength=len(pi))
+        return np.asarray(self._miss + (self._hit - self._miss) * on_hits)
+
+    def best(self) -> FloatArray:
+        return np.where(np.diff(self._starts) > 0, self._hit, self._miss)
+
+    def best_within(self, actions: Mask) -> FloatArray:
+        hits = np.diff(self._starts)
+        within = np.bincount(self._context, actions[self._labels], minlength=len(hits))
+        return np.where(hits > 0, within / np.maximum(hits, 1), actions.mean())
