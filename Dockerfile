@@ -12,7 +12,6 @@ COPY constraints.txt ./
 ARG TORCH_INDEX=
 RUN pip install --no-deps -c constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
 COPY pyproject.toml README.md LICENSE ./
-COPY recipes ./recipes
 COPY src ./src
 RUN pip install -c constraints.txt '.[postgres]' && pip check
 

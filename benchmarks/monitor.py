@@ -1,4 +1,4 @@
-"""How often the safety monitor trips without cause, and how soon with one.
+"""How often the safety monitor stops a policy without cause, and how soon with one.
 
 python benchmarks/monitor.py --out docs/results/monitor.md
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from depsue_research.monitor.simulate import Life, trips_at
+from depsue_research.monitor.simulate import Life, stops_at
 
 RATE, RATIO, DELTA, ROUNDS, HOLDOUT = 0.1, 0.95, 0.05, 3, 0.05
 LIVES = (
@@ -38,17 +38,17 @@ def main() -> None:
         f"Made by `python benchmarks/monitor.py --replications {given.replications} --decisions "
         f"{given.decisions} --out docs/results/monitor.md`. Five items, V(pi0) = {RATE}, floor "
         f"{RATIO} V(pi0), holdout {HOLDOUT:g}, delta {DELTA:g} for the life of a campaign of "
-        f"{ROUNDS} rounds; one stint of one round, so that its false alarms must stay below "
+        f"{ROUNDS} rounds; one epoch of one round, so that its false alarms must stay below "
         f"{DELTA / ROUNDS / 2:.4f}. Looked at after every 250 decisions.",
         "",
-        "| what happens | lives | tripped | decisions until then: median | nine in ten within |",
+        "| what happens | lives | stopped | decisions until then: median | nine in ten within |",
         "|---|---:|---:|---:|---:|",
     ]
     for life in LIVES:
         calm = life.value >= RATIO and life.drop == 1 and life.skew == 0
         lives = given.replications if calm else max(given.replications // 10, 1)
         at = np.array([
-            trips_at(life, decisions=given.decisions, rate=RATE, holdout=HOLDOUT, delta=DELTA,
+            stops_at(life, decisions=given.decisions, rate=RATE, holdout=HOLDOUT, delta=DELTA,
                      rounds=ROUNDS, ratio=RATIO, seed=seed)
             for seed in range(lives)
         ])  # fmt: skip

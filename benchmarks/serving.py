@@ -100,8 +100,8 @@ def serve(what: str, folder: Path, port: int) -> None:
     store = folder / f"{what}.db"
     service = Service(campaign, ServingSettings(wait=3600.0), store=str(store))
     if what == "vw":
-        vw = VwPolicy(len(service.live.catalogue))
-        service.live = replace(service.live, policy=vw, pi0=vw, what="pi0")
+        vw = VwPolicy(len(service.served.catalogue))
+        service.served = replace(service.served, policy=vw, pi0=vw, what="pi0")
         service.look = lambda now=None: None  # type: ignore[method-assign]
     sys.setswitchinterval(0.0001)
     app = App(service, Access(home, open_to_all=True))
@@ -216,8 +216,9 @@ def joined(folder: Path) -> dict[str, float]:
         mine = new_ids(10_000, 1000.0 + start / 1000)
         ids += mine
         store.write([
-            Decision(id=id, at=1000.0, round=1, policy=hash, arm="policy", why="", action=k % 1000,
-                     propensity=0.5, p_policy=0.5, p_pi0=0.4, holdout=0.0, context=context)
+            Decision(id=id, at=1000.0, round=1, policy=hash, decided_by="policy", why="",
+                     action=k % 1000, propensity=0.5, p_policy=0.5, p_pi0=0.4,
+                     holdout=0.0, context=context)
             for k, id in enumerate(mine)
         ])  # fmt: skip
     order = np.random.default_rng(0).permutation(MILLION)  # rewards come in any order

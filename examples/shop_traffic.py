@@ -45,8 +45,8 @@ def main() -> None:
         made = client.decide_batch(asked)
         rewards = []
         for user, one in zip(users, made, strict=True):
-            level = given.broken if one.arm == "policy" else 1.0
-            if rng.random() < level * world.q[user, place[one.action]]:
+            share = given.broken if one.decided_by == "policy" else 1.0
+            if rng.random() < share * world.q[user, place[one.action]]:
                 rewards += [{"decision": one.decision, "value": 1.0}] * (1 + (rng.random() < 0.1))
         if rewards:
             client.reward_batch(rewards)

@@ -69,7 +69,7 @@ class Decided:
         propensity: the probability it was drawn with, among the candidates.
         policy: SHA-256 of the policy that serves.
         round: of the campaign.
-        arm: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
+        decided_by: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
     """
 
     decision: str
@@ -77,7 +77,7 @@ class Decided:
     propensity: float
     policy: str
     round: int
-    arm: str
+    decided_by: str
 
 
 class Client:

@@ -22,7 +22,7 @@ from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
 from depsue.serving.access import Access
 from depsue.serving.app import App
-from depsue.serving.messages import Decide, Rewarded
+from depsue.serving.messages import Decide, RewardReport
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 
@@ -76,7 +76,7 @@ def service(home: Path) -> Iterator[Service]:
     made = Service(campaign, ServingSettings(wait=60.0, holdout=0.2))
     made.worker.start()
     yield made
-    made.stop()
+    made.close()
 
 
 @pytest.fixture
@@ -103,11 +103,11 @@ def guarded(service: Service, home: Path) -> tuple[App, str]:
 def decided(service: Service, count: int, reward: float = 1.0) -> None:
     """Decisions with rewards, which the monitor has seen."""
     service.look()
-    context = service.live.reader.example
+    context = service.served.reader.example
 
     async def ask() -> None:
         made = await service.worker.decide([Decide(context) for _ in range(count)])
-        given = [Rewarded(one.decision, reward) for one in made]
+        given = [RewardReport(one.decision, reward) for one in made]
         await service.worker.reward(service.rewards(given))
 
     asyncio.run(ask())

@@ -14,14 +14,14 @@ from depsue.serving.access import Access
 from depsue.serving.app import App
 from depsue.serving.service import Service
 
-TRIP = "/campaigns/spring/trip"
+STOP = "/campaigns/spring/stop"
 SURE = {"reason": "a test", "by": "bo", "sure": "yes"}
 Guarded = tuple[App, str]
 
 
-def tripped(service: Service) -> str:
+def stopped(service: Service) -> str:
     """Why pi0 decides."""
-    return service.tripped
+    return service.stopped
 
 
 @pytest.fixture
@@ -130,12 +130,12 @@ def test_a_form_of_another_session_is_refused(logged_in: Browser, guarded: Guard
     other.get("/")
     assert other.csrf != logged_in.csrf
     for wrong in ("", "guessed", other.csrf, "ü"):
-        refusal = logged_in.post(TRIP, SURE, csrf=wrong)
+        refusal = logged_in.post(STOP, SURE, csrf=wrong)
         assert refusal.status == 403 and "A form must be of this session" in refusal.text
     assert logged_in.post("/logout", csrf="").status == 403
-    assert not tripped(service)
-    assert logged_in.post(TRIP, SURE).status == 303
-    assert tripped(service) == "a test (by hand)"
+    assert not stopped(service)
+    assert logged_in.post(STOP, SURE).status == 303
+    assert stopped(service) == "a test (by hand)"
 
 
 @pytest.mark.parametrize(
@@ -152,31 +152,31 @@ def test_a_form_of_another_session_is_refused(logged_in: Browser, guarded: Guard
 def test_a_form_from_another_site_is_refused(
     logged_in: Browser, visit: Browser, headers: dict[str, str]
 ) -> None:
-    visit.get(TRIP)
+    visit.get(STOP)
     for browser in (logged_in, visit):
-        assert browser.post(TRIP, SURE, **headers).status == 403
-        assert not browser.app._service.tripped
+        assert browser.post(STOP, SURE, **headers).status == 403
+        assert not browser.app._service.stopped
     assert logged_in.post("/login", {"token": "x"}, **headers).status == 403
 
 
 def test_forms_of_ones_own_are_taken(logged_in: Browser) -> None:
     own = {"origin": "http://localhost", "sec_fetch_site": "same-origin"}
-    assert logged_in.post(TRIP, SURE, **own).status == 303
+    assert logged_in.post(STOP, SURE, **own).status == 303
 
 
 def test_without_tokens_forms_still_carry_a_secret(visit: Browser) -> None:
     assert "Log out" not in visit.get("/").text
-    assert visit.post(TRIP, SURE, csrf="").status == 403
-    assert visit.post(TRIP, SURE).status == 303
+    assert visit.post(STOP, SURE, csrf="").status == 403
+    assert visit.post(STOP, SURE).status == 303
     assert visit.get("/", host="evil.example").status == 403  # a name that points here
 
 
 def test_who_logged_out_is_led_to_the_login_by_a_form_too(guarded: Guarded) -> None:
-    assert Browser(guarded[0]).post(TRIP, SURE).to == "/login?next=%2Fcampaigns%2Fspring%2Ftrip"
-    assert Browser(guarded[0], accept="*/*").post(TRIP, SURE).status == 401
+    assert Browser(guarded[0]).post(STOP, SURE).to == "/login?next=%2Fcampaigns%2Fspring%2Fstop"
+    assert Browser(guarded[0], accept="*/*").post(STOP, SURE).status == 401
 
 
 def test_only_pages_are_sent_to(visit: Browser) -> None:
-    visit.get(TRIP)
+    visit.get(STOP)
     assert visit.post("/campaigns/spring.json").status == 405
     assert visit._call("PUT", "/", b"", {}).status == 405

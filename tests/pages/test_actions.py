@@ -1,4 +1,4 @@
-"""Trip and lift, with a confirmation between."""
+"""Stop and resume, with a confirmation between."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from depsue.serving.service import Service
 SPRING = "/campaigns/spring"
 
 
-def test_a_trip_is_confirmed_first(visit: Browser, service: Service) -> None:
+def test_a_stop_is_confirmed_first(visit: Browser, service: Service) -> None:
     decided(service, 50)
-    assert f'href="{SPRING}/trip"' in visit.get(SPRING).text
-    form = visit.get(f"{SPRING}/trip").text
+    assert f'href="{SPRING}/stop"' in visit.get(SPRING).text
+    form = visit.get(f"{SPRING}/stop").text
     assert 'name="reason"' in form and 'value="ana"' in form
-    asked = visit.post(f"{SPRING}/trip", {"reason": HOSTILE, "by": "bo"})
+    asked = visit.post(f"{SPRING}/stop", {"reason": HOSTILE, "by": "bo"})
     assert asked.status == 200 and "Are you sure?" in asked.text
     assert "&lt;script&gt;" in asked.text and "<script>alert" not in asked.text
-    assert not service.tripped
-    done = visit.post(f"{SPRING}/trip", {"reason": HOSTILE, "by": "bo", "sure": "yes"})
+    assert not service.stopped
+    done = visit.post(f"{SPRING}/stop", {"reason": HOSTILE, "by": "bo", "sure": "yes"})
     assert (done.status, done.to) == (303, f"{SPRING}#monitor")
-    assert service.tripped == f"{HOSTILE} (by hand)"
+    assert service.stopped == f"{HOSTILE} (by hand)"
     page = visit.get(SPRING)
     assert "pi0 decides in place of the policy" in page.text and "<script>alert" not in page.text
-    assert f'href="{SPRING}/lift"' in page.text and f'href="{SPRING}/trip"' not in page.text
-    assert visit.get("/index.json").json["campaigns"][0]["level"] == "tripped"
+    assert f'href="{SPRING}/resume"' in page.text and f'href="{SPRING}/stop"' not in page.text
+    assert visit.get("/index.json").json["campaigns"][0]["level"] == "stopped"
 
 
-def test_a_lift_is_confirmed_first_and_both_are_recorded(visit: Browser, service: Service) -> None:
+def test_a_resumption_is_confirmed_first_and_both_are_recorded(
+    visit: Browser, service: Service
+) -> None:
     decided(service, 10)
-    service.trip("it fell", "the monitor")
-    visit.get(f"{SPRING}/lift")
-    asked = visit.post(f"{SPRING}/lift", {"reason": "mended", "by": "bo"})
-    assert "Are you sure?" in asked.text and service.tripped
-    visit.post(f"{SPRING}/lift", {"reason": "mended", "by": "bo", "sure": "yes"})
-    assert not service.tripped
+    service.stop_policy("it fell", "the monitor")
+    visit.get(f"{SPRING}/resume")
+    asked = visit.post(f"{SPRING}/resume", {"reason": "mended", "by": "bo"})
+    assert "Are you sure?" in asked.text and service.stopped
+    visit.post(f"{SPRING}/resume", {"reason": "mended", "by": "bo", "sure": "yes"})
+    assert not service.stopped
     decided(service, 10)
     events = visit.get(f"{SPRING}.json").json["now"]["events"]
     assert [(one["kind"], one["reason"], one["by"]) for one in events] == [
-        ("watch", "stint 2", "depsue"),
-        ("lift", "mended", "bo"),
-        ("trip", "it fell", "the monitor"),
-        ("watch", "stint 1", "depsue"),
+        ("watch", "epoch 2", "depsue"),
+        ("resume", "mended", "bo"),
+        ("stop", "it fell", "the monitor"),
+        ("watch", "epoch 1", "depsue"),
     ]
-    assert 'value="bo"' in visit.get(f"{SPRING}/trip").text  # who acted is remembered
+    assert 'value="bo"' in visit.get(f"{SPRING}/stop").text  # who acted is remembered
 
 
 @pytest.mark.parametrize(
@@ -61,31 +63,31 @@ def test_a_lift_is_confirmed_first_and_both_are_recorded(visit: Browser, service
 def test_what_is_recorded_must_say_something(
     visit: Browser, service: Service, fields: dict[str, str], said: str
 ) -> None:
-    refusal = visit.post(f"{SPRING}/trip", {**fields, "sure": "yes"})
+    refusal = visit.post(f"{SPRING}/stop", {**fields, "sure": "yes"})
     assert refusal.status == 422 and said in refusal.text and 'role="alert"' in refusal.text
-    assert not service.tripped
+    assert not service.stopped
 
 
-def test_nothing_to_lift_and_nothing_to_trip(visit: Browser, service: Service) -> None:
+def test_nothing_to_resume_and_nothing_to_stop(visit: Browser, service: Service) -> None:
     sure = {"reason": "why", "by": "bo", "sure": "yes"}
-    visit.get(f"{SPRING}/trip")
-    assert "There is nothing to lift now" in visit.get(f"{SPRING}/lift").text
-    assert visit.post(f"{SPRING}/lift", sure).status == 409
-    service.trip("it fell", "the monitor")
-    assert visit.post(f"{SPRING}/trip", sure).status == 409
-    assert service.tripped == "it fell"
+    visit.get(f"{SPRING}/stop")
+    assert "There is nothing to resume now" in visit.get(f"{SPRING}/resume").text
+    assert visit.post(f"{SPRING}/resume", sure).status == 409
+    service.stop_policy("it fell", "the monitor")
+    assert visit.post(f"{SPRING}/stop", sure).status == 409
+    assert service.stopped == "it fell"
 
 
-def test_what_is_not_served_here_is_not_tripped_here(visit: Browser, service: Service) -> None:
-    visit.get(f"{SPRING}/trip")
+def test_what_is_not_served_here_is_not_stopped_here(visit: Browser, service: Service) -> None:
+    visit.get(f"{SPRING}/stop")
     page = visit.get("/campaigns/summer").text
-    assert "not served here" in page and "/campaigns/summer/trip" not in page
+    assert "not served here" in page and "/campaigns/summer/stop" not in page
     sure = {"reason": "why", "by": "bo", "sure": "yes"}
-    assert visit.post("/campaigns/summer/trip", sure).status == 409
-    assert not service.tripped
+    assert visit.post("/campaigns/summer/stop", sure).status == 409
+    assert not service.stopped
 
 
-def test_a_lift_waits_for_the_store(
+def test_a_resumption_waits_for_the_store(
     visit: Browser, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from depsue.serving.store import StoreGone
@@ -93,9 +95,9 @@ def test_a_lift_waits_for_the_store(
     def gone(*given: object) -> None:
         raise StoreGone("the store of decisions must answer", found="no answer", cure="wait")
 
-    visit.get(f"{SPRING}/lift")
-    service.trip("it fell", "the monitor")
+    visit.get(f"{SPRING}/resume")
+    service.stop_policy("it fell", "the monitor")
     monkeypatch.setattr(service.worker, "event", gone)
-    found = visit.post(f"{SPRING}/lift", {"reason": "why", "by": "bo", "sure": "yes"})
+    found = visit.post(f"{SPRING}/resume", {"reason": "why", "by": "bo", "sure": "yes"})
     assert found.status == 503 and "The store of decisions must answer" in found.text
-    assert service.tripped
+    assert service.stopped

@@ -88,7 +88,7 @@ def test_a_test_without_a_verdict_has_nothing_to_verify(visit: Browser, home: Pa
     summer.ledger.begin_read("summer", 2, data_hash=seen, policy_hash=hash, by="bo")
     page = visit.get(page_of("summer", 2)).text
     assert "there is no certificate" in page and "<button" not in page
-    visit.get("/campaigns/spring/trip")
+    visit.get("/campaigns/spring/stop")
     assert visit.post(page_of("summer", 2)).status == 409
 
 

@@ -26,7 +26,7 @@ from depsue.serving.settings import ServingSettings
 
 FIRST = Moment("2027-05-01 10:00:00.000", 10, (0.5, 0.0, 1.0), None, 0.5, None)
 LAST = Moment("2027-05-01 11:00:00.000", 900, (0.3, 0.28, 0.33), (0.31, 0.2, 0.4), 0.1, -4.0)
-NOW = Now("fine", "", 1, "certified", 0.12, 0.05, 60.0, 1.0, 0.25, (), (FIRST, LAST), (), ())
+NOW = Now("healthy", "", 1, "certified", 0.12, 0.05, 60.0, 1.0, 0.25, (), (FIRST, LAST), (), ())
 
 
 def test_the_live_value_is_drawn_with_its_limits_and_the_floor() -> None:
@@ -109,7 +109,7 @@ def test_margin_of_a_round_that_was_observed_is_not_counted_twice(home: Path) ->
         told = told_of(summer)
         tiles = {one.label: one for one in campaign_page(told, service).tiles}
     finally:
-        service.stop()
+        service.close()
     assert told.margin is not None
     assert tiles["margin"].figure == f"{told.margin:+,.0f}"
     assert tiles["margin"].what == "above the floor, observed"

@@ -33,7 +33,7 @@ PAGES = (
     SPRING,
     "/campaigns/summer",
     f"{SPRING}/plan",
-    f"{SPRING}/trip",
+    f"{SPRING}/stop",
     f"{SPRING}/certificates/1-1",
     "/campaigns/winter/certificates/1-1",
     "/campaigns/nothing",
@@ -209,15 +209,15 @@ def test_the_live_part_stays_fresh_by_itself(page: Page, server: Server) -> None
     assert page.locator("body").get_attribute("data-refresh") is None
 
 
-def test_trip_and_lift_by_keyboard_alone(page: Page) -> None:
+def test_stop_and_resume_by_keyboard_alone(page: Page) -> None:
     page.goto(SPRING)
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")
-    tab_to(page, "Trip the monitor…")
+    tab_to(page, "Stop the policy…")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Trip the monitor")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Stop the policy")
     page.get_by_label("reason").focus()
     page.keyboard.type("a drill")
     page.keyboard.press("Tab")
@@ -225,22 +225,22 @@ def test_trip_and_lift_by_keyboard_alone(page: Page) -> None:
     page.keyboard.type("bo")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Are you sure?")).to_be_visible()
-    tab_to(page, "Yes, trip it")
+    tab_to(page, "Yes, stop it")
     page.keyboard.press("Enter")
     expect(page.locator("#monitor-now")).to_contain_text("a drill (by hand)")
-    expect(page.locator("#monitor-now .level").first).to_have_text("tripped")
-    tab_to(page, "Lift the trip…")
+    expect(page.locator("#monitor-now .level").first).to_have_text("stopped")
+    tab_to(page, "Resume the policy…")
     page.keyboard.press("Enter")
     page.get_by_label("reason").fill("it was a drill")
     page.keyboard.press("Enter")
     page.get_by_role("link", name="No, go back").click()
-    expect(page.locator("#monitor-now .level").first).to_have_text("tripped")
-    page.get_by_role("link", name="Lift the trip…").click()
+    expect(page.locator("#monitor-now .level").first).to_have_text("stopped")
+    page.get_by_role("link", name="Resume the policy…").click()
     page.get_by_label("reason").fill("it was a drill")
     page.get_by_role("button", name="Go on").click()
-    page.get_by_role("button", name="Yes, lift it").click()
-    expect(page.get_by_role("link", name="Trip the monitor…")).to_be_visible()
-    events = page.get_by_role("region", name="trips and lifts")
+    page.get_by_role("button", name="Yes, resume it").click()
+    expect(page.get_by_role("link", name="Stop the policy…")).to_be_visible()
+    events = page.get_by_role("region", name="stops and resumptions")
     expect(events).to_contain_text("it was a drill")
     expect(events).to_contain_text("a drill (by hand)")
 

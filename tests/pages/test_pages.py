@@ -16,8 +16,8 @@ from depsue.serving.service import Service
 PAGES = (
     "/campaigns/spring",
     "/campaigns/spring/plan",
-    "/campaigns/spring/trip",
-    "/campaigns/spring/lift",
+    "/campaigns/spring/stop",
+    "/campaigns/spring/resume",
     "/campaigns/spring/certificates/1-1",
     "/campaigns/summer",
     "/campaigns/winter",
@@ -50,7 +50,7 @@ def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser
     page, twin = visit.get("/").text, visit.get("/index.json").json
     assert twin["served"] == "spring"
     assert {one["name"]: one["level"] for one in twin["campaigns"]} == {
-        "spring": "fine",
+        "spring": "healthy",
         "summer": None,
         "winter": None,
     }
@@ -102,10 +102,10 @@ def test_new_items_are_counted_now_and_before(visit: Browser, service: Service) 
     watching = service.watching
     assert watching is not None
     items = visit.get("/campaigns/spring.json").json["items"]
-    novel = watching.live.catalogue.novel
+    novel = watching.served.catalogue.novel
     assert items["shown_now"] == watching.shown[novel].sum()
     assert items["rows_now"] == watching.shown.sum()
-    ids = watching.live.ids
+    ids = watching.served.ids
     for one in items["items"]:
         place = [str(id) for id in ids].index(one["id"])
         assert one["shown_now"] == watching.shown[place]

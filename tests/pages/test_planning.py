@@ -149,7 +149,7 @@ def test_a_campaign_that_is_over_is_not_planned(visit: Browser, home: Path) -> N
     summer.observe(logs)
     page = visit.get(SUMMER).text
     assert "The campaign is over" in page and "<button>Plan" not in page
-    visit.get("/campaigns/spring/trip")
+    visit.get("/campaigns/spring/stop")
     assert visit.post(SUMMER).status == 422
 
 

@@ -88,7 +88,7 @@ def serve(campaign: Campaign, told: Told) -> Iterator[Serve]:
         def started(*, store: str | None = None, **settings: Any) -> Service:
             service = Service(campaign, ServingSettings(**settings), store=store, told=told)
             service.start()
-            ending.callback(service.stop)
+            ending.callback(service.close)
             return service
 
         yield started

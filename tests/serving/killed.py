@@ -137,7 +137,7 @@ def main() -> None:
     child.send_signal(signal.SIGTERM)  # nothing accepted is lost by this, either
     assert child.wait(timeout=30) in (0, -signal.SIGTERM), child.returncode
     last = (given.folder / "serve.log").read_text().splitlines()[-1]
-    assert json.loads(last)["event"] == "stopped", last
+    assert json.loads(last)["event"] == "ended", last
     print(json.dumps(balanced(given.folder, books)))
 
 

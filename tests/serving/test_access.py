@@ -35,8 +35,8 @@ NEEDED = {
     ("POST", "/v1/reward"): "reward",
     ("POST", "/v1/reward/batch"): "reward",
     ("GET", "/v1/status"): "admin",
-    ("POST", "/v1/monitor/trip"): "admin",
-    ("POST", "/v1/monitor/lift"): "admin",
+    ("POST", "/v1/policy/stop"): "admin",
+    ("POST", "/v1/policy/resume"): "admin",
     ("GET", "/metrics"): "admin",
 }
 OPEN = ("/healthz", "/readyz", "/openapi.json")
@@ -303,9 +303,9 @@ def test_without_tokens_pages_of_other_sites_are_refused(
 ) -> None:
     given = [(name.encode(), value.encode()) for name, value in headers.items()]
     assert is_foreign(method, given) == foreign
-    path = "/v1/monitor/trip" if method == "POST" else "/v1/status"
+    path = "/v1/policy/stop" if method == "POST" else "/v1/status"
     body = [b'{"reason": "a page says so", "by": "a page"}']
     assert (call.call(method, path, parts=body, headers=given).status == 403) == foreign
-    assert bool(closed.app._service.tripped) == (method == "POST" and not foreign)
+    assert bool(closed.app._service.stopped) == (method == "POST" and not foreign)
     # with tokens there is nothing that a browser would send by itself
     assert closed.call(method, path, parts=body, headers=given).status == 401

@@ -28,8 +28,8 @@ from depsue.serving.messages import (
     MOST_CANDIDATES,
     MOST_COLUMNS,
     Decide,
-    Lift,
-    Rewarded,
+    Intervention,
+    RewardReport,
 )
 from depsue.serving.running import MOST_HEAD
 from depsue.serving.service import Service
@@ -44,8 +44,8 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/decide/batch": {"decisions": [{"context": CONTEXT}]},
     "/v1/reward": {"decision": ID, "reward": 0.5},
     "/v1/reward/batch": {"rewards": [{"decision": ID, "reward": 0.5}]},
-    "/v1/monitor/trip": {"reason": "a test", "by": "ana"},
-    "/v1/monitor/lift": {"reason": "a test", "by": "ana"},
+    "/v1/policy/stop": {"reason": "a test", "by": "ana"},
+    "/v1/policy/resume": {"reason": "a test", "by": "ana"},
 }
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -67,7 +67,7 @@ def anvil(made_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     service = Service(campaign, ServingSettings(wait=60.0), told=told)
     service.start()
     yield Caller(App(service, Access(home, open_to_all=True), told=told))
-    service.stop()
+    service.close()
     assert "request failed" not in told and "worker failed" not in told, told.lines
 
 
@@ -94,10 +94,10 @@ def answers(call: Caller, service: Service, patched: pytest.MonkeyPatch) -> dict
         call.get("/healthz"),
         call.post("/v1/decide", b"{"),
         closed.post("/v1/decide", {"context": CONTEXT}),
-        call.call("POST", "/v1/monitor/trip", headers=origin),
+        call.call("POST", "/v1/policy/stop", headers=origin),
         call.get("/nowhere"),
         call.get("/v1/decide"),
-        call.post("/v1/monitor/lift", POSTS["/v1/monitor/lift"]),
+        call.post("/v1/policy/resume", POSTS["/v1/policy/resume"]),
         call.post("/v1/decide", b" " * (MOST_BODY + 1)),
         call.post("/v1/decide", {}),
         call.post("/v1/decide", {}, headers=long),
@@ -374,8 +374,8 @@ def test_wrong_types_in_every_field(anvil: Caller, path: str) -> None:
 def _kind(path: str) -> tuple[type[msgspec.Struct], str]:
     """(what is asked, the name of its list in a batch)."""
     if "monitor" in path:
-        return Lift, ""
-    kind: type[msgspec.Struct] = Decide if "decide" in path else Rewarded
+        return Intervention, ""
+    kind: type[msgspec.Struct] = Decide if "decide" in path else RewardReport
     names = {"/v1/decide/batch": "decisions", "/v1/reward/batch": "rewards"}
     return kind, names.get(path, "")
 
@@ -386,8 +386,8 @@ def test_text_that_a_database_cannot_keep_is_refused(anvil: Caller, key: str) ->
     refused = [
         anvil.post("/v1/decide", {"context": CONTEXT, "key": key}),
         anvil.post("/v1/reward", {"decision": ID, "reward": 0.5, "event": key}),
-        anvil.post("/v1/monitor/trip", {"reason": key}),
-        anvil.post("/v1/monitor/trip", {"reason": "a test", "by": key}),
+        anvil.post("/v1/policy/stop", {"reason": key}),
+        anvil.post("/v1/policy/stop", {"reason": "a test", "by": key}),
         anvil.post("/v1/reward", {"decision": ID + "\n", "reward": 0.5}),
     ]
     assert [reply.status for reply in refused] == [422] * 5
@@ -452,14 +452,14 @@ rewards = st.fixed_dictionaries(
         "more": anything,
     },
 )
-lifts = st.fixed_dictionaries({}, optional={"reason": st.text() | anything, "by": anything})
+interventions = st.fixed_dictionaries({}, optional={"reason": st.text() | anything, "by": anything})
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "/v1/decide": decides,
     "/v1/decide/batch": st.fixed_dictionaries({"decisions": st.lists(decides, max_size=4)}),
     "/v1/reward": rewards,
     "/v1/reward/batch": st.fixed_dictionaries({"rewards": st.lists(rewards, max_size=4)}),
-    "/v1/monitor/trip": lifts,
-    "/v1/monitor/lift": lifts,
+    "/v1/policy/stop": interventions,
+    "/v1/policy/resume": interventions,
 }
 
 

@@ -124,8 +124,8 @@ def test_every_curl_on_the_pages_is_answered(told_port: tuple[int, str]) -> None
         answer = connection.getresponse()
         text = answer.read().decode()
         connection.close()
-        lifted_twice = "monitor/lift" in path and answer.status == 409
-        assert answer.status == 200 or lifted_twice, (line, text)
+        resumed_twice = "policy/resume" in path and answer.status == 409
+        assert answer.status == 200 or resumed_twice, (line, text)
         if path == "/v1/decide":
             example = json.loads(blocks(SERVE, "json")[0])
             assert set(json.loads(text)) == set(example)
@@ -162,7 +162,7 @@ def test_the_alerts_of_the_runbook_are_rules_and_told_apart() -> None:
 
 def test_the_runbook_has_every_event_of_the_log_and_no_other() -> None:
     told: set[str] = set()
-    for folder in ("serving", "dashboard"):
+    for folder in ("serving", "pages"):
         for path in (ROOT / "src" / "depsue" / folder).rglob("*.py"):
             told |= set(re.findall(r"_?told\(\s*\"([^\"]+)\"", path.read_text()))
     table = RUNBOOK.read_text().partition("## Log lines")[2].partition("\n## ")[0]
@@ -177,17 +177,17 @@ def test_the_runbook_has_every_event_of_the_log_and_no_other() -> None:
 
 def test_metrics_are_in_the_format_of_prometheus() -> None:
     metrics = Metrics()
-    metrics.count("decisions", 12_345_678, arm="policy")
-    metrics.count("decisions", arm='a "quoted" \\ name\n')
+    metrics.count("decisions", 12_345_678, decided_by="policy")
+    metrics.count("decisions", decided_by='a "quoted" \\ name\n')
     for seconds in (0.0004, 0.001, 0.0011, 0.3, 60.0):
         metrics.took("/v1/decide", seconds)
     text = metrics.text({"value": 0.123456789, "round": 3.0, "large": 1e15})
-    line = re.compile(r'[a-z_]+(\{([a-z]+="([^"\\\n]|\\.)*",?)*\})? (\+Inf|[-0-9.e+]+)')
+    line = re.compile(r'[a-z_]+(\{([a-z_]+="([^"\\\n]|\\.)*",?)*\})? (\+Inf|[-0-9.e+]+)')
     for one in text.splitlines():
         assert one.startswith("# TYPE ") or line.fullmatch(one), one
     assert text.endswith("\n")
-    assert 'depsue_decisions_total{arm="policy"} 12345678\n' in text  # all its digits
-    assert 'depsue_decisions_total{arm="a \\"quoted\\" \\\\ name\\n"} 1\n' in text
+    assert 'depsue_decisions_total{decided_by="policy"} 12345678\n' in text  # all its digits
+    assert 'depsue_decisions_total{decided_by="a \\"quoted\\" \\\\ name\\n"} 1\n' in text
     assert "depsue_value 0.123456789\n" in text
     assert "depsue_large 1000000000000000\n" in text
     bucket = 'depsue_request_seconds_bucket{route="/v1/decide",le="%s"} %d\n'
@@ -198,10 +198,10 @@ def test_metrics_are_in_the_format_of_prometheus() -> None:
 
 def test_logs_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     told = Journal()
-    told("tripped", reason='two\nlines and "quotes"', path=Path("x"), number=3)
+    told("stopped", reason='two\nlines and "quotes"', path=Path("x"), number=3)
     (line,) = capsys.readouterr().err.splitlines()
     found = json.loads(line)
-    assert found["event"] == "tripped" and found["reason"] == 'two\nlines and "quotes"'
+    assert found["event"] == "stopped" and found["reason"] == 'two\nlines and "quotes"'
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found["at"])
 
 
@@ -211,7 +211,7 @@ def test_a_copy_made_while_it_serves_can_be_restored(
     service = serve(wait=60.0)
     call = Caller(App(service, Access(home, open_to_all=True)))
     made = [call.post("/v1/decide", {"context": CONTEXT}).json["decision"] for _ in range(20)]
-    service.trip("a test", "ana")
+    service.stop_policy("a test", "ana")
     monkeypatch.chdir(tmp_path)
     lines = [line for block in blocks(RUNBOOK, "") for line in block.splitlines()]
     copying = [line for line in lines if line.startswith(("python -c", "tar "))]
@@ -221,7 +221,7 @@ def test_a_copy_made_while_it_serves_can_be_restored(
         words = [sys.executable if word == "python" else word for word in words]
         subprocess.run(words, check=True)
     more = call.post("/v1/decide", {"context": CONTEXT}).json["decision"]  # after the copy
-    service.stop()
+    service.close()
     restored = tmp_path / "restored"
     restored.mkdir()
     subprocess.run(["tar", "-xzf", "campaigns-copy.tar.gz", "-C", restored], check=True)
@@ -236,13 +236,13 @@ def test_a_copy_made_while_it_serves_can_be_restored(
     try:
         rows, _ = again.reader.read()
         assert [row.id for row in rows] == made and more not in made
-        assert "a test" in again.tripped
+        assert "a test" in again.stopped
         answer = Caller(App(again, Access(folder, open_to_all=True))).post(
             "/v1/decide", {"context": CONTEXT}
         )
-        assert answer.json["arm"] == "pi0"
+        assert answer.json["decided_by"] == "pi0"
     finally:
-        again.stop()
+        again.close()
 
 
 def instructions(name: str) -> list[str]:
@@ -263,7 +263,10 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
     assert all((ROOT / name).exists() for name in copied)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     needed = {project["project"]["readme"], *project["project"]["license-files"]}
-    needed |= set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"])
+    needed |= {
+        Path(one).parts[0]
+        for one in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
     assert needed <= copied
 
 
@@ -384,7 +387,7 @@ def test_sigterm_finishes_what_was_accepted(home: Path) -> None:
         _, said = service.communicate(timeout=60)
         connection.close()
     assert service.returncode in (0, -15, 143)
-    assert json.loads(said.splitlines()[-1])["event"] == "stopped"
+    assert json.loads(said.splitlines()[-1])["event"] == "ended"
     rows = sqlite3.connect(f"file:{home}/spring/decisions.db?mode=ro", uri=True)
     found = [id for (id,) in rows.execute("SELECT id FROM serving_decisions ORDER BY seq")]
     rows.close()

@@ -1,4 +1,4 @@
-"""The service as a whole: keys, candidates, the holdout, fallbacks, trips, new policies, logs."""
+"""The service as a whole: keys, candidates, the holdout, fallbacks, stops, new policies, logs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_key_gets_the_same_decision(call: Caller, service: Service) -> None:
 
 
 def test_actions_follow_their_propensities(call: Caller, service: Service) -> None:
-    made = [call_ for call_ in batch(call, 4000) if call_["arm"] == "policy"]
+    made = [call_ for call_ in batch(call, 4000) if call_["decided_by"] == "policy"]
     rows, _ = service.reader.read(limit=10_000)
     logged = {row.id: row for row in rows}
     by_context: dict[str, Counter[int]] = {}
@@ -87,8 +87,8 @@ def test_actions_follow_their_propensities(call: Caller, service: Service) -> No
         assert row.propensity == one["propensity"]
         by_context.setdefault(row.context, Counter())[row.action] += 1
     for text, counts in by_context.items():
-        contexts = service.live.reader.contexts([json.loads(text)])
-        pi = service.live.policy.probabilities(contexts)[0]
+        contexts = service.served.reader.contexts([json.loads(text)])
+        pi = service.served.policy.probabilities(contexts)[0]
         n = sum(counts.values())
         seen = np.array([counts[a] for a in range(len(pi))])
         many = pi * n >= 5
@@ -102,12 +102,12 @@ def test_candidates_restrict_the_policy_and_stay_out_of_the_logs(
 ) -> None:
     service = serve(wait=0.0, holdout=0.0)
     call = caller(service, home)
-    ids = service.live.ids[:3]
+    ids = service.served.ids[:3]
     made = batch(call, 300, candidates=ids)
     assert {one["action"] for one in made} <= set(ids)
     rows, _ = service.reader.read()
-    pi = service.live.policy.probabilities(
-        service.live.reader.contexts([json.loads(row.context) for row in rows])
+    pi = service.served.policy.probabilities(
+        service.served.reader.contexts([json.loads(row.context) for row in rows])
     )[:, :3]
     pi = pi / pi.sum(axis=1, keepdims=True)
     assert np.allclose(
@@ -125,13 +125,13 @@ def test_candidates_restrict_the_policy_and_stay_out_of_the_logs(
 def test_the_holdout_stays_on_pi0(serve: Serve, home: Path) -> None:
     service = serve(wait=60.0, holdout=0.3)
     made = batch(caller(service, home), 2000)
-    held = [one for one in made if one["arm"] == "holdout"]
+    held = [one for one in made if one["decided_by"] == "holdout"]
     assert stats.binomtest(len(held), 2000, 0.3).pvalue > 1e-4
-    novel = {service.live.ids[k] for k in np.flatnonzero(service.live.catalogue.novel)}
+    novel = {service.served.ids[k] for k in np.flatnonzero(service.served.catalogue.novel)}
     assert not any(one["action"] in novel for one in held)  # pi0 never shows them
     assert any(one["action"] in novel for one in made)
     rows, _ = service.reader.read()
-    assert all(row.propensity == row.p_pi0 for row in rows if row.arm == "holdout")
+    assert all(row.propensity == row.p_pi0 for row in rows if row.decided_by == "holdout")
 
 
 def test_what_was_served_is_the_next_rounds_logs(
@@ -147,7 +147,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     late = call.post("/v1/reward", {"decision": made[0]["decision"], "reward": 1.0})
     assert late.status == 200  # and does not count
     found = export_served(campaign, None)
-    policy = [one for one in made if one["arm"] == "policy"]
+    policy = [one for one in made if one["decided_by"] == "policy"]
     assert (found.rows, found.holdout) == (len(policy), 1500 - len(policy))
     seen = campaign.observe(str(found.path), mapping=found.mapping)
     assert seen.rows == len(policy)
@@ -165,7 +165,7 @@ def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(
     call = caller(service, home)
     before = call.post("/v1/decide", {"context": context()}).json["policy"]
     rolled = campaign.rollback()
-    waited(lambda: service.live.hash == rolled.policy_hash)
+    waited(lambda: service.served.hash == rolled.policy_hash)
     after = call.post("/v1/decide", {"context": context()}).json
     assert after["policy"] == rolled.policy_hash != before
     folder = campaign.folder_of(1, before)
@@ -178,66 +178,68 @@ def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(
     assert "policy refused" in told
 
 
-def test_a_trip_holds_over_a_restart_until_a_person_lifts_it(
+def test_a_stop_holds_over_a_restart_until_a_person_resumes(
     campaign: Campaign, home: Path, told: Told
 ) -> None:
     settings = ServingSettings(wait=60.0, holdout=0.0)
     service = Service(campaign, settings, told=told)
     service.start()
     call = caller(service, home)
-    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "policy"
-    reply = call.post("/v1/monitor/trip", {"reason": "a test", "by": "ana"})
-    assert reply.json["monitor"]["level"] == "tripped"
-    assert {one["arm"] for one in batch(call, 20)} == {"pi0"}
-    service.stop()
+    assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "policy"
+    reply = call.post("/v1/policy/stop", {"reason": "a test", "by": "ana"})
+    assert reply.json["monitor"]["state"] == "stopped"
+    assert {one["decided_by"] for one in batch(call, 20)} == {"pi0"}
+    service.close()
     for gone in ("file", "store"):  # either remembers it
         if gone == "file":
-            (campaign.files.folder / "tripped.json").unlink()
+            (campaign.files.folder / "stopped.json").unlink()
         else:
             (campaign.files.folder / "decisions.db").unlink()
-            (campaign.files.folder / "tripped.json").write_text('{"reason": "a test"}')
+            (campaign.files.folder / "stopped.json").write_text('{"reason": "a test"}')
         service = Service(campaign, settings, told=told)
         service.start()
         call = caller(service, home)
-        assert {one["arm"] for one in batch(call, 20)} == {"pi0"}
+        assert {one["decided_by"] for one in batch(call, 20)} == {"pi0"}
         if gone == "store":
-            assert call.post("/v1/monitor/lift", {"reason": "fine", "by": "bo"}).status == 200
-            assert {one["arm"] for one in batch(call, 20)} == {"policy"}
-            assert call.post("/v1/monitor/lift", {"reason": "again"}).status == 409
-        service.stop()
-    assert not (campaign.files.folder / "tripped.json").exists()
+            assert call.post("/v1/policy/resume", {"reason": "healthy", "by": "bo"}).status == 200
+            assert {one["decided_by"] for one in batch(call, 20)} == {"policy"}
+            assert call.post("/v1/policy/resume", {"reason": "again"}).status == 409
+        service.close()
+    assert not (campaign.files.folder / "stopped.json").exists()
 
 
-def test_the_monitor_trips_when_what_is_served_earns_too_little(serve: Serve, home: Path) -> None:
+def test_the_monitor_stops_the_policy_when_what_is_served_earns_too_little(
+    serve: Serve, home: Path
+) -> None:
     service = serve(wait=2.0, holdout=0.2)
     call = caller(service, home)
     for _ in range(6):
         made = batch(call, 1000)
-        rewarded(call, made, lambda one: 0.05 if one["arm"] == "policy" else 0.5)
-        if service.tripped:
+        rewarded(call, made, lambda one: 0.05 if one["decided_by"] == "policy" else 0.5)
+        if service.stopped:
             break
-    waited(lambda: service.tripped)
-    assert "by arms" in service.tripped
-    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "pi0"
-    assert [one.kind for one in service.store.events()] == ["watch", "trip"]
+    waited(lambda: service.stopped)
+    assert "by holdout" in service.stopped
+    assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "pi0"
+    assert [one.kind for one in service.store.events()] == ["watch", "stop"]
 
 
-def test_wrong_propensities_trip_at_once(serve: Serve, home: Path) -> None:
+def test_wrong_propensities_stop_the_policy_at_once(serve: Serve, home: Path) -> None:
     service = serve(wait=0.2, holdout=0.0)
     call = caller(service, home)
     batch(call, 50)
     waited(lambda: service.watching is not None and service.watching.after >= 50)
-    assert service.level == "fine"
-    right = service.worker._live
-    broken = service.live.__class__(**{
-        **{name: getattr(service.live, name) for name in service.live.__dataclass_fields__},
-        "policy": service.live.pi0,
+    assert service.state == "healthy"
+    right = service.worker._served
+    broken = service.served.__class__(**{
+        **{name: getattr(service.served, name) for name in service.served.__dataclass_fields__},
+        "policy": service.served.pi0,
     })  # fmt: skip
-    service.worker._live = lambda: broken
+    service.worker._served = lambda: broken
     batch(call, 50)
-    service.worker._live = right
-    waited(lambda: service.tripped)
-    assert "another probability" in service.tripped
+    service.worker._served = right
+    waited(lambda: service.stopped)
+    assert "another probability" in service.stopped
 
 
 def test_one_service_serves_a_file(serve: Serve, campaign: Campaign) -> None:
@@ -259,7 +261,7 @@ def test_a_store_that_is_gone_means_pi0_and_a_spool(
         spooled = [
             call.post("/v1/decide", {"context": context(), "key": f"b{k}"}).json for k in range(3)
         ]
-        assert {one["arm"] for one in spooled} == {"pi0"} and service.spool.waiting
+        assert {one["decided_by"] for one in spooled} == {"pi0"} and service.spool.waiting
         reply = call.post("/v1/reward", {"decision": spooled[0]["decision"], "reward": 1.0})
         assert reply.status == 200
         assert call.get("/readyz").status == 200
@@ -267,9 +269,9 @@ def test_a_store_that_is_gone_means_pi0_and_a_spool(
         postgres.start()
     waited(lambda: not service.worker.gone and not service.spool.waiting)
     assert call.post("/v1/decide", {"context": context(), "key": "b1"}).json == spooled[1]
-    assert call.post("/v1/decide", {"context": context()}).json["arm"] == "policy"
+    assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "policy"
     rows, earned = service.reader.read(wait=60.0)
-    assert Counter(row.arm for row in rows) == {"policy": 2, "pi0": 3}
+    assert Counter(row.decided_by for row in rows) == {"policy": 2, "pi0": 3}
     assert [one.decision for one in earned] == [spooled[0]["decision"]]
     assert "store gone" in told and "store back" in told and "spool replayed" in told
 
@@ -305,14 +307,14 @@ def test_what_a_policy_cannot_answer_harms_no_other_request(
     from depsue.errors import PolicyError
 
     service = serve(wait=60.0)
-    real = type(service.live).distributions
+    real = type(service.served).distributions
 
     def picky(self: Any, contexts: Any) -> Any:
         if (contexts[:, 0] > 50).any():
             raise PolicyError("a score table answers only for the contexts it was made for")
         return real(self, contexts)
 
-    monkeypatch.setattr(type(service.live), "distributions", picky)
+    monkeypatch.setattr(type(service.served), "distributions", picky)
     app = App(service, Access(home, open_to_all=True))
     good, bad = {"context": context()}, {"context": context() | {"x0": 99.0}}
     replies: list[int] = []
@@ -348,13 +350,13 @@ def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, told: Tol
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         service = serve(wait=60.0, pi0_url=f"http://127.0.0.1:{server.server_port}/decide")
-        server.item = service.live.ids[2]  # type: ignore[attr-defined]
-        service.trip("a test", "ana")
+        server.item = service.served.ids[2]  # type: ignore[attr-defined]
+        service.stop_policy("a test", "ana")
         call = caller(service, home)
         made = call.post("/v1/decide", {"context": context() | {"x0": 1.0}}).json
-        assert (made["action"], made["propensity"]) == (service.live.ids[2], 0.7)
+        assert (made["action"], made["propensity"]) == (service.served.ids[2], 0.7)
         saved = call.post("/v1/decide", {"context": context() | {"x0": -1.0}}).json
-        assert saved["arm"] == "pi0" and saved["propensity"] != 0.7  # the saved one
+        assert saved["decided_by"] == "pi0" and saved["propensity"] != 0.7  # the saved one
         assert "pi0's address failed" in told
     finally:
         server.shutdown()

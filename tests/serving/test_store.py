@@ -17,7 +17,7 @@ def decision(id: str, **given: Any) -> Decision:
         "at": 100.0,
         "round": 1,
         "policy": "p" * 64,
-        "arm": "policy",
+        "decided_by": "policy",
         "why": "",
         "action": 3,
         "propensity": 0.25,
@@ -100,16 +100,16 @@ def test_campaigns_are_apart(store: Store) -> None:
     other = Store(store._engine.url.render_as_string(hide_password=False), "autumn")
     if not store.is_file:
         assert other.read()[0] == []
-    store.add_event("trip", 1, "p", "why", "ana")
-    assert [(one.kind, one.reason, one.after) for one in store.events()] == [("trip", "why", 1)]
+    store.add_event("stop", 1, "p", "why", "ana")
+    assert [(one.kind, one.reason, one.after) for one in store.events()] == [("stop", "why", 1)]
 
 
 def test_replay_keeps_what_was_answered(store: Store, tmp_path: Path) -> None:
     written, lost, spooled, other = new_ids(4)
     store.write([decision(written, key="k"), decision(lost, key="l")])  # "l" was never answered
     spool = Spool(tmp_path / "spool")
-    spool.add([decision(spooled, key="l", arm="pi0")], [reward(spooled)], [lost])
-    spool.add([decision(other, key="k", arm="pi0")], [])
+    spool.add([decision(spooled, key="l", decided_by="pi0")], [reward(spooled)], [lost])
+    spool.add([decision(other, key="k", decided_by="pi0")], [])
     with (tmp_path / "spool" / "spool.jsonl").open("ab") as file:
         file.write(b'{"decisions": [{"id"')  # the process died while writing
     again = Spool(tmp_path / "spool")

@@ -1,4 +1,4 @@
-"""Trip and lift: what somebody is about to do to the monitor, told before it is done."""
+"""Stop and resume: what somebody is about to do to the policy, told before it is done."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from depsue.pages.told import path_of
 from depsue.serving.messages import MOST_TEXT
 from depsue.serving.service import Service
 
-Kind = Literal["trip", "lift"]
+Kind = Literal["stop", "resume"]
 MEANS = {
-    "trip": "From the next decision on, pi0 decides in place of the policy, also after a restart, "
-    "until somebody lifts it. What was decided so far stays as it is.",
-    "lift": "From the next decision on, the policy decides again. The monitor begins anew, with "
-    "half the share of delta that it had: what tripped it does not count against the next stint.",
+    "stop": "From the next decision on, pi0 decides in place of the policy, also after a restart, "
+    "until somebody resumes it. What was decided so far stays as it is.",
+    "resume": "From the next decision on, the policy decides again. The monitor begins anew, with "
+    "half the share of delta that it had: what stopped it does not count against the next epoch.",
 }
 
 
 @dataclass(frozen=True)
 class ActionPage:
-    """A trip, or a lift, that somebody asks for.
+    """A stop, or a resumption, that somebody asks for.
 
     Args:
         kind: which.
@@ -60,7 +60,7 @@ def action_page(
     """The page of an action.
 
     Args:
-        kind: trip or lift.
+        kind: stop or resume.
         campaign: of which campaign.
         service: what serves it here; None if nothing does.
         given: reason and by, as far as they are given.
@@ -69,9 +69,9 @@ def action_page(
     """
     possible, state = False, "This campaign is not served here."
     if service is not None:
-        tripped = service.tripped
-        state = f"Tripped: {tripped}" if tripped else "The monitor has not tripped."
-        possible = bool(tripped) == (kind == "lift")
+        stopped = service.stopped
+        state = f"Stopped: {stopped}" if stopped else "The policy has not been stopped."
+        possible = bool(stopped) == (kind == "resume")
     return ActionPage(
         kind,
         campaign.name,

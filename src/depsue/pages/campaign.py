@@ -11,9 +11,9 @@ from depsue.pages.words import percent
 from depsue.serving.service import Service
 
 STANDS = {
-    "fine": "nothing speaks against the promise",
+    "healthy": "nothing speaks against the promise",
     "watch": "look at what is marked",
-    "tripped": "pi0 decides",
+    "stopped": "pi0 decides",
 }
 
 
@@ -100,7 +100,7 @@ def _mood(told: Told, now: Now | None) -> str:
     newest = [one.state for one in story.tried if one.round == story.status.round][-1:]
     if told.concerns or newest in (["failed"], ["abandoned"]):
         return "bad"
-    if now is not None and (now.level == "tripped" or now.troubles):
+    if now is not None and (now.level == "stopped" or now.troubles):
         return "bad"
     return "good" if newest == ["passed"] else "plain"
 
@@ -131,7 +131,7 @@ def _tiles(told: Told, now: Now | None) -> list[Tile]:
 
 
 def _margin(told: Told, now: Now | None) -> Tile:
-    """What was earned above the floor, rounds that were observed and the present stint."""
+    """What was earned above the floor, rounds that were observed and the present epoch."""
     before, moment = told.margin, None if now is None else now.last
     live = None if moment is None else moment.margin
     if now is not None and now.round < told.story.status.round:  # its rows were observed already

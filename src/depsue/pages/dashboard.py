@@ -45,7 +45,7 @@ PATIENCE = 3.0
 """Seconds that an answer waits for short work, before a page shows its progress instead."""
 _PAGES = re.compile(
     r"/campaigns/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]{0,63})"
-    r"(?:/(?P<part>plan|trip|lift)|/certificates/(?P<k>[0-9]{1,4})-(?P<attempt>[0-9]{1,4}))?"
+    r"(?:/(?P<part>plan|stop|resume)|/certificates/(?P<k>[0-9]{1,4})-(?P<attempt>[0-9]{1,4}))?"
 )
 
 
@@ -140,7 +140,7 @@ class Dashboard(Pages):
         if match["part"] == "plan":
             return partial(self._plan, name)
         if match["part"] is not None:
-            return partial(self._act, name, "trip" if match["part"] == "trip" else "lift")
+            return partial(self._act, name, "stop" if match["part"] == "stop" else "resume")
         return partial(self._campaign, name)
 
     def _guarded(self, page: Callable[[Asked], Answer], asked: Asked) -> Answer:
@@ -161,7 +161,7 @@ class Dashboard(Pages):
         served = self._service.campaign.name
         found = []
         for one in reversed(self._service.campaign.ledger.campaigns()):
-            level = self._service.level if one.name == served else None
+            level = self._service.state if one.name == served else None
             try:
                 found.append(glance(self._memory.of(self._open(one.name)), level))
             except DepsueError as problem:
@@ -232,10 +232,10 @@ class Dashboard(Pages):
             return self._shown("action.html", page, asked, status=409)
         if given.get("sure") != "yes":
             return self._shown("action.html", page, asked)
-        if kind == "trip":
-            service.trip(f"{reason} (by hand)", by)
+        if kind == "stop":
+            service.stop_policy(f"{reason} (by hand)", by)
         else:
-            service.lift(reason, by)
+            service.resume_policy(reason, by)
         asked.visitor.name = by
         return self._to(f"{path_of(name)}#monitor")
 

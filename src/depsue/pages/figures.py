@@ -1,4 +1,4 @@
-"""The figures of a campaign's page: the present stint over time, and round by round."""
+"""The figures of a campaign's page: the present epoch over time, and round by round."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from depsue.pages.words import plus_minus
 
 
 def live_figures(now: Now) -> list[Figure]:
-    """The value, the novelty and the margin of the present stint, over time."""
+    """The value, the novelty and the margin of the present epoch, over time."""
     moments = now.moments
     if not moments:
         return []

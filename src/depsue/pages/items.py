@@ -21,7 +21,7 @@ class Shown:
         id: its own.
         shown, mean, error: in the rounds that were observed; the mean reward and its standard
             error where there are enough to say.
-        shown_now, mean_now: in the present stint; 0 and None where it is not served here.
+        shown_now, mean_now: in the present epoch; 0 and None where it is not served here.
     """
 
     id: str
@@ -45,7 +45,7 @@ class NewItems:
         items: as many as are listed.
         more: how many are not.
         shown, rows: decisions with a new item, and all, in the rounds that were observed.
-        shown_now, rows_now: in the present stint, those of the policy.
+        shown_now, rows_now: in the present epoch, those of the policy.
     """
 
     items: tuple[Shown, ...]
@@ -61,16 +61,16 @@ def new_items(exposure: Exposure, watching: MonitorRun | None) -> NewItems:
 
     Args:
         exposure: what the ledger knows.
-        watching: the present stint; None where the campaign is not served here.
+        watching: the present epoch; None where the campaign is not served here.
     """
     found = {one.id: Shown(one.id, one.shown, one.mean, one.error) for one in exposure.items}
     shown_now = rows_now = 0
     if watching is not None:
         shown, earned = watching.shown.copy(), watching.earned.copy()
-        novel = np.flatnonzero(watching.live.catalogue.novel)
+        novel = np.flatnonzero(watching.served.catalogue.novel)
         shown_now, rows_now = int(shown[novel].sum()), int(shown.sum())
         for place in novel.tolist():
-            id, n = str(watching.live.ids[place]), int(shown[place])
+            id, n = str(watching.served.ids[place]), int(shown[place])
             old = found.get(id, Shown(id, 0, None, None))
             mean = float(earned[place]) / n if n else None
             found[id] = Shown(id, old.shown, old.mean, old.error, n, mean)

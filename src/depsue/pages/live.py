@@ -1,4 +1,4 @@
-"""What serves this minute: the monitor, the live values, and what the present stint has shown."""
+"""What serves this minute: the monitor, the live values, and what the present epoch has shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from depsue.serving.service import Service
 
 @dataclass(frozen=True)
 class Test:
-    """One test of the monitor; `share` is how far it has come on the way to a trip."""
+    """One test of the monitor; `share` is how far it has come on the way to a stop."""
 
     name: str
     level: str
@@ -26,7 +26,7 @@ class Moment:
 
     Args:
         at: UTC.
-        decisions: of the policy, so far, in the present stint.
+        decisions: of the policy, so far, in the present epoch.
         policy, pi0: (mean, lower, upper); pi0's from the holdout.
         novelty: share of the policy's decisions that showed a new item.
         margin: earned above the floor, an estimate.
@@ -42,7 +42,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Event:
-    """The monitor began to watch, tripped, or was lifted."""
+    """The monitor began to watch; the policy was stopped or resumed."""
 
     at: str
     kind: str
@@ -56,8 +56,8 @@ class Now:
     """One campaign, as this server serves it now.
 
     Args:
-        level: fine, watch or tripped.
-        tripped: why pi0 decides in place of the policy; "" if it does not.
+        level: healthy, watch or stopped.
+        stopped: why pi0 decides in place of the policy; "" if it does not.
         round, what, novelty: of the policy.
         holdout: share of traffic that stays on pi0.
         wait: seconds after which a decision counts.
@@ -65,13 +65,13 @@ class Now:
         floor: of the first promise, as far as it is known: from pi0's first logs where it is a
             share.
         tests: of the monitor.
-        moments: of the present stint, oldest first.
+        moments: of the present epoch, oldest first.
         events: of the campaign, newest first.
         troubles: what else somebody should know, in sentences.
     """
 
     level: str
-    tripped: str
+    stopped: str
     round: int
     what: str
     novelty: float
@@ -97,11 +97,11 @@ def now_of(service: Service, floor: float | None) -> Now:
         service: what serves.
         floor: of the first promise.
     """
-    live, watching = service.live, service.watching
+    live, watching = service.served, service.watching
     points = [] if watching is None else list(watching.points)
     return Now(
-        level=service.level,
-        tripped=service.tripped,
+        level=service.state,
+        stopped=service.stopped,
         round=live.round,
         what=live.what,
         novelty=live.novelty,
@@ -110,7 +110,7 @@ def now_of(service: Service, floor: float | None) -> Now:
         r_max=live.mapping.r_max,
         floor=floor,
         tests=tuple(
-            Test(one.name, one.level, one.words.removeprefix(f"{one.name}: "), one.share)
+            Test(one.name, one.state, one.words.removeprefix(f"{one.name}: "), one.share)
             for one in service.findings()
         ),
         moments=tuple(

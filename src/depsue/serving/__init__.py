@@ -4,7 +4,7 @@
 
     messages   what is asked and answered, as JSON
     contexts   a request's columns to a context
-    live       what serves now: policy, pi0, items; from the campaign's ledger and files
+    served     what serves now: policy, pi0, items; from the campaign's ledger and files
     deciding   draws actions and their propensities
     store      decisions and rewards on SQLite or PostgreSQL; spool: while it is gone
     worker     decides, many requests at a time; writing: makes it durable before it is answered

@@ -35,12 +35,12 @@ from depsue.serving.messages import (
     Accepted,
     Decide,
     DecideBatch,
-    Decided,
-    DecidedBatch,
-    Lift,
+    DecisionReply,
+    DecisionReplyBatch,
+    Intervention,
     Refusal,
     RewardBatch,
-    Rewarded,
+    RewardReport,
 )
 from depsue.serving.metrics import Metrics
 from depsue.serving.service import Service
@@ -49,16 +49,16 @@ from depsue.serving.worker import Busy
 
 _PATHS: tuple[tuple[str, str, str, str | None, Any, Any], ...] = (
     ("post", "/v1/decide", "Decide what to show; durable before the reply", "decide",
-     Decide, Decided),
+     Decide, DecisionReply),
     ("post", "/v1/decide/batch", "Several decisions, all or none", "decide",
-     DecideBatch, DecidedBatch),
+     DecideBatch, DecisionReplyBatch),
     ("post", "/v1/reward", "What a decision earned; before it, late or twice is all right",
-     "reward", Rewarded, Accepted),
+     "reward", RewardReport, Accepted),
     ("post", "/v1/reward/batch", "Several rewards", "reward", RewardBatch, Accepted),
     ("get", "/v1/context", "A context that would be read", "decide", None, None),
     ("get", "/v1/status", "What serves, and what the monitor says", "admin", None, None),
-    ("post", "/v1/monitor/trip", "Let pi0 decide from now on", "admin", Lift, None),
-    ("post", "/v1/monitor/lift", "Let the policy decide again", "admin", Lift, None),
+    ("post", "/v1/policy/stop", "Let pi0 decide from now on", "admin", Intervention, None),
+    ("post", "/v1/policy/resume", "Let the policy decide again", "admin", Intervention, None),
     ("get", "/metrics", "Counts for Prometheus", "admin", None, None),
     ("get", "/healthz", "Whether the process answers", None, None, None),
     ("get", "/readyz", "Whether decisions can be made", None, None, None),
@@ -67,18 +67,18 @@ _PATHS: tuple[tuple[str, str, str, str | None, Any, Any], ...] = (
 _TYPES = (
     Decide,
     DecideBatch,
-    Decided,
-    DecidedBatch,
-    Rewarded,
+    DecisionReply,
+    DecisionReplyBatch,
+    RewardReport,
     RewardBatch,
     Accepted,
     Refusal,
-    Lift,
+    Intervention,
 )
 _PROBLEMS = {
     "400": "The body is not JSON",
     "401": "The token is missing, or of another role",
-    "409": "A key that another request had, or nothing to lift",
+    "409": "A key that another request had, or nothing to resume",
     "413": "The body is too large",
     "422": "The body breaks a rule, which the reply names",
     "503": "Not now: try again after the seconds of Retry-After",
@@ -172,9 +172,9 @@ class App:
         self.metrics = Metrics()
         self._decide = msgspec.json.Decoder(Decide).decode
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
-        self._reward = msgspec.json.Decoder(Rewarded).decode
+        self._reward = msgspec.json.Decoder(RewardReport).decode
         self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
-        self._lift = msgspec.json.Decoder(Lift).decode
+        self._intervention = msgspec.json.Decoder(Intervention).decode
         self._routes: dict[tuple[str, str], Route] = {
             ("POST", "/v1/decide"): Route("decide", self._on_decide),
             ("POST", "/v1/decide/batch"): Route("decide", self._on_decide_batch),
@@ -182,8 +182,8 @@ class App:
             ("POST", "/v1/reward/batch"): Route("reward", self._on_reward_batch),
             ("GET", "/v1/context"): Route("decide", self._on_context),
             ("GET", "/v1/status"): Route("admin", self._on_status),
-            ("POST", "/v1/monitor/trip"): Route("admin", self._on_trip),
-            ("POST", "/v1/monitor/lift"): Route("admin", self._on_lift),
+            ("POST", "/v1/policy/stop"): Route("admin", self._on_stop),
+            ("POST", "/v1/policy/resume"): Route("admin", self._on_resume),
             ("GET", "/metrics"): Route("admin", self._on_metrics),
             ("GET", "/healthz"): Route(None, self._on_health),
             ("GET", "/readyz"): Route(None, self._on_ready),
@@ -278,14 +278,14 @@ class App:
 
     async def _on_decide(self, request: Request) -> Answer:
         made = await self._service.worker.decide([self._decide(request.body)])
-        self.metrics.count("decisions", arm=made[0].arm)
+        self.metrics.count("decisions", decided_by=made[0].decided_by)
         return Answer(200, encode(made[0]))
 
     async def _on_decide_batch(self, request: Request) -> Answer:
         made = await self._service.worker.decide(self._decide_batch(request.body).decisions)
         for one in made:
-            self.metrics.count("decisions", arm=one.arm)
-        return Answer(200, encode(DecidedBatch(made)))
+            self.metrics.count("decisions", decided_by=one.decided_by)
+        return Answer(200, encode(DecisionReplyBatch(made)))
 
     async def _on_reward(self, request: Request) -> Answer:
         return await self._rewarded([self._reward(request.body)])
@@ -293,25 +293,25 @@ class App:
     async def _on_reward_batch(self, request: Request) -> Answer:
         return await self._rewarded(self._reward_batch(request.body).rewards)
 
-    async def _rewarded(self, given: list[Rewarded]) -> Answer:
+    async def _rewarded(self, given: list[RewardReport]) -> Answer:
         count = await self._service.worker.reward(self._service.rewards(given))
         self.metrics.count("rewards", count)
         return Answer(200, encode(Accepted(count)))
 
     async def _on_context(self, request: Request) -> Answer:
-        return Answer(200, encode({"context": self._service.live.reader.example}))
+        return Answer(200, encode({"context": self._service.served.reader.example}))
 
     async def _on_status(self, request: Request) -> Answer:
         return Answer(200, encode(status(self._service)))
 
-    async def _on_trip(self, request: Request) -> Answer:
-        asked = self._lift(request.body)
-        await _in_thread(self._service.trip, f"{asked.reason} (by hand)", asked.by)
+    async def _on_stop(self, request: Request) -> Answer:
+        asked = self._intervention(request.body)
+        await _in_thread(self._service.stop_policy, f"{asked.reason} (by hand)", asked.by)
         return await self._on_status(request)
 
-    async def _on_lift(self, request: Request) -> Answer:
-        asked = self._lift(request.body)
-        await _in_thread(self._service.lift, asked.reason, asked.by)
+    async def _on_resume(self, request: Request) -> Answer:
+        asked = self._intervention(request.body)
+        await _in_thread(self._service.resume_policy, asked.reason, asked.by)
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
@@ -324,7 +324,7 @@ class App:
     async def _on_ready(self, request: Request) -> Answer:
         service = self._service
         ready = not service.worker.gone or service.settings.on_gone == "pi0"
-        found = {"ready": ready, "round": service.live.round, "monitor": service.level}
+        found = {"ready": ready, "round": service.served.round, "monitor": service.state}
         return Answer(200 if ready else 503, encode(found))
 
     async def _on_openapi(self, request: Request) -> Answer:
@@ -342,8 +342,8 @@ class App:
         reading = asyncio.create_task(self._tokens())
         await receive()
         reading.cancel()
-        await _in_thread(self._service.stop)
-        self._told("stopped")
+        await _in_thread(self._service.close)
+        self._told("ended")
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _tokens(self) -> None:
@@ -354,19 +354,19 @@ class App:
 
 def status(service: Service) -> dict[str, Any]:
     """Where the service stands, as JSON values."""
-    live = service.live
+    served = service.served
     return {
         "campaign": service.campaign.name,
-        "round": live.round,
-        "policy": live.hash,
-        "what": live.what,
-        "novelty": live.novelty,
+        "round": served.round,
+        "policy": served.hash,
+        "what": served.what,
+        "novelty": served.novelty,
         "holdout": service.settings.holdout,
         "monitor": {
-            "level": service.level,
-            "tripped": service.tripped,
+            "state": service.state,
+            "stopped": service.stopped,
             "tests": [
-                {"name": one.name, "level": one.level, "words": one.words, "share": one.share}
+                {"name": one.name, "state": one.state, "words": one.words, "share": one.share}
                 for one in service.findings()
             ],
         },
@@ -381,12 +381,12 @@ def gauges(service: Service) -> dict[str, float]:
     watching = service.watching
     point = watching.points[-1] if watching is not None and watching.points else None
     found = {
-        "round": float(service.live.round),
+        "round": float(service.served.round),
         "waiting": float(service.worker.waiting),
         "store_gone": float(bool(service.worker.gone)),
         "spooled": float(service.spool.waiting),
         "policy_refused": float(bool(service.problem)),
-        "monitor_level": float(("fine", "watch", "tripped").index(service.level)),
+        "monitor_state": float(("healthy", "watch", "stopped").index(service.state)),
     }
     if point is not None:
         mean, low, high = point.policy

@@ -18,8 +18,8 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, require, short
-from depsue.serving.live import ServedPolicy
 from depsue.serving.messages import Decide, Id
+from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, new_ids
 
 TIMEOUT = 0.5
@@ -30,7 +30,7 @@ AT_ONCE = 16
 MOST_ANSWER = 1 << 16
 
 
-class Chosen(msgspec.Struct):
+class EndpointAnswer(msgspec.Struct):
     """What the address answers: the item to show, and the probability that it was drawn with."""
 
     action: Id
@@ -53,20 +53,20 @@ class Endpoint:
         self._pool = ThreadPoolExecutor(AT_ONCE, "depsue-pi0")
         self._rests_until = 0.0
 
-    def ask(self, requests: Sequence[Decide]) -> list[Chosen | None]:
+    def ask(self, requests: Sequence[Decide]) -> list[EndpointAnswer | None]:
         """An answer for each request; None where the saved pi0 must decide."""
         if time.monotonic() < self._rests_until:
             return [None] * len(requests)
         return list(self._pool.map(self._one, requests))
 
-    def _one(self, request: Decide) -> Chosen | None:
+    def _one(self, request: Decide) -> EndpointAnswer | None:
         if time.monotonic() < self._rests_until:
             return None
         asked: dict[str, Any] = {"context": request.context, "unit": request.unit}
         if request.candidates is not None:
             asked["candidates"] = request.candidates
         try:
-            found = msgspec.json.decode(self._post(msgspec.json.encode(asked)), type=Chosen)
+            found = msgspec.json.decode(self._post(msgspec.json.encode(asked)), type=EndpointAnswer)
         except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError) as problem:
             self._rests_until = time.monotonic() + REST
             self._told("pi0's address failed", error=f"{type(problem).__name__}: {problem}")
@@ -96,11 +96,11 @@ class Endpoint:
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def check_request(request: Decide, live: ServedPolicy) -> None:
+def check_request(request: Decide, served: ServedPolicy) -> None:
     """Refuse what cannot be decided, before anything is drawn."""
-    live.reader.check(request.context)
+    served.reader.check(request.context)
     if request.candidates is not None:
-        unknown = [one for one in request.candidates if one not in live.places]
+        unknown = [one for one in request.candidates if one not in served.places]
         if unknown:
             raise DataError(
                 "candidates must be items of the campaign",
@@ -108,12 +108,12 @@ def check_request(request: Decide, live: ServedPolicy) -> None:
                 found=f"{len(unknown)} unknown, such as {short(unknown[0])}",
                 cure="give ids as they stand in the items file; new items come with the next round",
             )
-    if live.mapping.unit is not None and request.unit is None:
+    if served.mapping.unit is not None and request.unit is None:
         raise DataError(
             "a decision names its unit: the campaign's logs have units",
             column="unit",
             found="none",
-            cure=f"unit: the value of {live.mapping.unit}",
+            cure=f"unit: the value of {served.mapping.unit}",
         )
 
 
@@ -136,7 +136,7 @@ def require_same_request(request: Decide, asked: str | None) -> None:
 
 def decide(
     requests: Sequence[Decide],
-    live: ServedPolicy,
+    served: ServedPolicy,
     rng: np.random.Generator,
     *,
     holdout: float,
@@ -147,28 +147,28 @@ def decide(
 
     Args:
         requests: checked ones.
-        live: what serves.
+        served: what serves.
         rng: draws.
         holdout: the share of traffic that stays on pi0.
         fallback: why pi0 decides in place of the policy; "" if it does not.
         own_pi0: is asked first on fallback.
     """
-    contexts = live.reader.contexts([one.context for one in requests])
-    own, base = live.remembered(contexts)
+    contexts = served.reader.contexts([one.context for one in requests])
+    own, base = served.remembered(contexts)
     restricted = [k for k, one in enumerate(requests) if one.candidates is not None]
     if restricted:
         own, base = np.array(own), np.array(base)
         for k in restricted:
-            places = _places(requests[k], live)
+            places = _places(requests[k], served)
             own[k], base[k] = _among(own[k], places), _among(base[k], places)
     held: Mask = rng.random(len(requests)) < holdout
-    from_pi0 = np.ones_like(held) if fallback or live.is_pi0 else held
+    from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held
     drawn = draw(np.where(from_pi0[:, None], base, own), rng)
     rows = np.arange(len(requests))
     p_own, p_base = own[rows, drawn], base[rows, drawn]
     p = np.where(from_pi0, p_base, p_own)
     for k, answer in enumerate(own_pi0.ask(requests) if fallback and own_pi0 else ()):
-        place = None if answer is None else live.places.get(answer.action)
+        place = None if answer is None else served.places.get(answer.action)
         if answer is not None and place is not None:
             drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
             p_own[k] = own[k, place]
@@ -176,23 +176,23 @@ def decide(
     ids = new_ids(len(requests), now)
     found = []
     for k, one in enumerate(requests):
-        arm = "pi0" if fallback else "holdout" if held[k] and not live.is_pi0 else "policy"
+        decided_by = "pi0" if fallback else "holdout" if held[k] and not served.is_pi0 else "policy"
         chosen = None
         if one.candidates is not None:
-            chosen = _encode(sorted(_places(one, live).tolist())).decode()
+            chosen = _encode(sorted(_places(one, served).tolist())).decode()
         found.append(
             Decision(
                 id=ids[k],
                 at=now,
-                round=live.round,
-                policy=live.hash,
-                arm=arm,  # type: ignore[arg-type]
+                round=served.round,
+                policy=served.hash,
+                decided_by=decided_by,  # type: ignore[arg-type]
                 why=fallback,
                 action=int(drawn[k]),
                 propensity=min(float(p[k]), 1.0),
                 p_policy=min(float(p_own[k]), 1.0),
                 p_pi0=min(float(p_base[k]), 1.0),
-                holdout=0.0 if fallback or live.is_pi0 else holdout,
+                holdout=0.0 if fallback or served.is_pi0 else holdout,
                 context=_encode(one.context).decode(),
                 unit=None if one.unit is None else _encode(one.unit).decode(),
                 key=one.key,
@@ -212,8 +212,8 @@ def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
     return np.asarray(np.minimum(found, last))  # whatever the rounding
 
 
-def _places(request: Decide, live: ServedPolicy) -> IntArray:
-    return np.array(sorted({live.places[one] for one in request.candidates or ()}), dtype=np.intp)
+def _places(request: Decide, served: ServedPolicy) -> IntArray:
+    return np.array(sorted({served.places[one] for one in request.candidates or ()}), dtype=np.intp)
 
 
 def _among(probabilities: FloatArray, places: IntArray) -> FloatArray:

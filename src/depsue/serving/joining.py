@@ -24,7 +24,7 @@ from depsue.serving.store import AT_ONCE, Store, decisions
 from depsue.serving.writing import Spool
 
 _decode = msgspec.json.decode
-COLUMNS = ("policy", "arm", "action", "propensity", "context", "unit", "candidates")
+COLUMNS = ("policy", "decided_by", "action", "propensity", "context", "unit", "candidates")
 
 
 def earned_by(
@@ -215,11 +215,11 @@ def _kept(
     columns: Mapping[str, Sequence[Any]], hash: str, until: float, left: dict[str, int]
 ) -> Mask:
     """(n,) the policy's own decisions that have closed; what is left out is counted by why."""
-    arm = np.array(columns["arm"])
-    kept: Mask = np.ones(len(arm), dtype=bool)
+    decided_by = np.array(columns["decided_by"])
+    kept: Mask = np.ones(len(decided_by), dtype=bool)
     for why, mask in (
-        ("holdout", arm == "holdout"),
-        ("fallback", (arm == "pi0") | (np.array(columns["policy"]) != hash)),
+        ("holdout", decided_by == "holdout"),
+        ("fallback", (decided_by == "pi0") | (np.array(columns["policy"]) != hash)),
         ("restricted", np.array([one is not None for one in columns["candidates"]])),
         ("open", np.array(columns["at"]) > until),
     ):

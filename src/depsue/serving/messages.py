@@ -17,7 +17,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
 _Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
 Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _Name
 Value = bool | int | float | Annotated[str, Meta(max_length=10_000)] | None
-Arm = Literal["policy", "holdout", "pi0"]
+DecidedBy = Literal["policy", "holdout", "pi0"]
 
 
 class Decide(msgspec.Struct, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class DecideBatch(msgspec.Struct, forbid_unknown_fields=True):
     decisions: Annotated[list[Decide], Meta(min_length=1, max_length=MOST_BATCH)]
 
 
-class Decided(msgspec.Struct):
+class DecisionReply(msgspec.Struct):
     """A decision.
 
     Args:
@@ -51,7 +51,7 @@ class Decided(msgspec.Struct):
         propensity: the probability it was drawn with, among the candidates.
         policy: SHA-256 of the policy that serves.
         round: of the campaign.
-        arm: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
+        decided_by: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
     """
 
     decision: str
@@ -59,16 +59,16 @@ class Decided(msgspec.Struct):
     propensity: float
     policy: str
     round: int
-    arm: Arm
+    decided_by: DecidedBy
 
 
-class DecidedBatch(msgspec.Struct):
+class DecisionReplyBatch(msgspec.Struct):
     """In the order of the requests."""
 
-    decisions: list[Decided]
+    decisions: list[DecisionReply]
 
 
-class Rewarded(msgspec.Struct, forbid_unknown_fields=True):
+class RewardReport(msgspec.Struct, forbid_unknown_fields=True):
     """What a decision earned.
 
     Args:
@@ -89,7 +89,7 @@ class Rewarded(msgspec.Struct, forbid_unknown_fields=True):
 class RewardBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Several at once."""
 
-    rewards: Annotated[list[Rewarded], Meta(min_length=1, max_length=MOST_BATCH)]
+    rewards: Annotated[list[RewardReport], Meta(min_length=1, max_length=MOST_BATCH)]
 
 
 class Accepted(msgspec.Struct):
@@ -106,8 +106,8 @@ class Refusal(msgspec.Struct):
     cure: str = ""
 
 
-class Lift(msgspec.Struct, forbid_unknown_fields=True):
-    """A person trips, or lifts, the monitor.
+class Intervention(msgspec.Struct, forbid_unknown_fields=True):
+    """A person stops the policy, or resumes it.
 
     Args:
         reason: in words, for the record.

@@ -9,10 +9,10 @@ Against a relative floor the terms are r (w - rho w0), against an absolute one r
 what the promise is about, on the same days for both. The need of the round is below the floor where
 margin is being spent.
 
-Evidence that the mean lies below the need is capital: what a bet against the need, of a fixed
+Evidence that the mean lies below the need is what a bet against the need, of a fixed
 fraction, would have earned; averaged over a fixed grid of fractions. While the mean of each term,
-whatever came before it, is at least the need, the capital ever reaches 1 / level with probability
-at most the level (Ville). So it may be looked at after every decision.
+whatever came before it, is at least the need, the evidence ever reaches 1 / delta with probability
+at most delta (Ville). So it may be looked at after every decision.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SHOWN = 0.05
 """Level of the confidence sequences that are shown."""
 
 
-class Evidence:
-    """Capital against "the mean of these values is at most 0", which a trip refutes.
+class BettingEvidence:
+    """Evidence against "the mean of these values is at most 0", which a stop refutes.
 
     Args:
         limit: values are at least -limit.
@@ -53,8 +53,8 @@ class Evidence:
             self._logs[place] += float(np.log1p(bet * values).sum())
 
     @property
-    def log_capital(self) -> float:
-        """The logarithm of the capital."""
+    def log_evidence(self) -> float:
+        """The logarithm of the evidence."""
         return float(np.logaddexp.reduce(self._logs)) - math.log(len(self._logs))
 
 
@@ -63,11 +63,11 @@ class FloorTest:
 
     Args:
         promise: the promise.
-        by: how rewards are weighed: "items" or "arms".
+        by: how rewards are weighed: "items" or "holdout".
         r_max: the largest reward.
         credit: margin per decision that the round spends.
         holdout: the share of traffic on pi0.
-        level: how often a false alarm may be raised, over all time.
+        delta: how often a false alarm may be raised, over all time.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class FloorTest:
         r_max: float,
         credit: float,
         holdout: float,
-        level: float,
+        delta: float,
     ) -> None:
-        self.promise, self.by, self.level = promise, by, level
+        self.promise, self.by, self.delta = promise, by, delta
         self.need = (promise.floor.absolute or 0.0) - credit
         self._ratio = promise.floor.ratio
         largest = r_max / max(1 - holdout, 1e-9)  # of a term
-        self._evidence = Evidence(max(largest - self.need, 1e-12))
+        self._evidence = BettingEvidence(max(largest - self.need, 1e-12))
         self.n, self._sum = 0, 0.0
 
     def add(self, reward: FloatArray, w: FloatArray, w0: FloatArray) -> None:
@@ -95,27 +95,27 @@ class FloorTest:
         self._sum += float(terms.sum())
 
     @property
-    def log_capital(self) -> float:
-        """The logarithm of the capital; at log(1 / level) it trips."""
-        return self._evidence.log_capital
+    def log_evidence(self) -> float:
+        """The logarithm of the evidence; at log(1 / delta) it stops."""
+        return self._evidence.log_evidence
 
     @property
-    def tripped(self) -> bool:
-        """Whether the need is refuted at the level."""
-        return self.log_capital >= math.log(1 / self.level)
+    def refuted(self) -> bool:
+        """Whether the need is refuted at delta."""
+        return self.log_evidence >= math.log(1 / self.delta)
 
     @property
     def doubtful(self) -> bool:
         """Half the way to it, in the logarithm."""
-        return self.log_capital >= 0.5 * math.log(1 / self.level)
+        return self.log_evidence >= 0.5 * math.log(1 / self.delta)
 
     def __str__(self) -> str:
         mean = self._sum / max(self.n, 1)
         what = "V(pi) - rho V(pi0)" if self._ratio is not None else "V(pi)"
         return (
             f"{self.promise.name}, by {self.by}: {what} is {mean:.4g} on {self.n:,} decisions, "
-            f"needed is {self.need:.4g}; capital {math.exp(min(self.log_capital, 700)):.3g} of "
-            f"{1 / self.level:,.0f}"
+            f"needed is {self.need:.4g}; evidence {math.exp(min(self.log_evidence, 700)):.3g} of "
+            f"{1 / self.delta:,.0f}"
         )
 
 
@@ -128,9 +128,9 @@ def weights(
         p_policy, p_pi0: of the action.
         held: whether the holdout decided.
         holdout: its share at the time.
-        by: "items" or "arms".
+        by: "items" or "holdout".
     """
-    if by == "arms":
+    if by == "holdout":
         with np.errstate(divide="ignore", invalid="ignore"):
             return ~held / (1 - holdout), np.where(held, 1 / holdout, 0.0)
     mixed = (1 - holdout) * p_policy + holdout * p_pi0
@@ -146,11 +146,11 @@ class PropensityTest:
     the uniform one.
 
     Args:
-        level: how often a false alarm may be raised, over all time.
+        delta: how often a false alarm may be raised, over all time.
     """
 
-    def __init__(self, level: float) -> None:
-        self.level = level
+    def __init__(self, delta: float) -> None:
+        self.delta = delta
         self.counts: IntArray = np.zeros(BINS, dtype=np.int64)
         self.wrong, self.n = 0, 0
 
@@ -162,28 +162,28 @@ class PropensityTest:
         self.wrong += wrong
 
     @property
-    def log_capital(self) -> float:
-        """The logarithm of the capital."""
+    def log_evidence(self) -> float:
+        """The logarithm of the evidence."""
         n, half = int(self.counts.sum()), 0.5
         mixed = sum(math.lgamma(c + half) - math.lgamma(half) for c in self.counts.tolist())
         mixed += math.lgamma(BINS * half) - math.lgamma(n + BINS * half)
         return mixed + n * math.log(BINS)
 
     @property
-    def tripped(self) -> bool:
+    def refuted(self) -> bool:
         """Whether a propensity was wrong, or the frequencies refute them."""
-        return self.wrong > 0 or self.log_capital >= math.log(1 / self.level)
+        return self.wrong > 0 or self.log_evidence >= math.log(1 / self.delta)
 
     @property
     def doubtful(self) -> bool:
         """Half the way to it, in the logarithm."""
-        return self.log_capital >= 0.5 * math.log(1 / self.level)
+        return self.log_evidence >= 0.5 * math.log(1 / self.delta)
 
     def __str__(self) -> str:
         wrong = f"; {self.wrong:,} were logged with another probability" if self.wrong else ""
         return (
-            f"shown actions against their propensities: {self.n:,} decisions, capital "
-            f"{math.exp(min(self.log_capital, 700)):.3g} of {1 / self.level:,.0f}{wrong}"
+            f"shown actions against their propensities: {self.n:,} decisions, evidence "
+            f"{math.exp(min(self.log_evidence, 700)):.3g} of {1 / self.delta:,.0f}{wrong}"
         )
 
 
@@ -252,42 +252,42 @@ class ContextDrift:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MonitorFinding:
     """One test, as it stands.
 
     Args:
         name: of what is tested.
-        level: fine, watch or tripped.
+        state: healthy, watch or stopped.
         words: in a sentence.
-        share: of the way to a trip, in the logarithm of the capital; None where there is no such.
+        share: of the way to a stop, in the logarithm of the evidence; None where there is no such.
     """
 
     name: str
-    level: str
+    state: str
     words: str
     share: float | None = None
 
 
-def finding(name: str, test: Any) -> Finding:
+def finding(name: str, test: Any) -> MonitorFinding:
     """What one of the tests above says."""
-    level = "tripped" if test.tripped else "watch" if test.doubtful else "fine"
-    share = test.log_capital / math.log(1 / test.level)
-    return Finding(name, level, str(test), min(max(share, 0.0), 1.0))
+    state = "stopped" if test.refuted else "watch" if test.doubtful else "healthy"
+    share = test.log_evidence / math.log(1 / test.delta)
+    return MonitorFinding(name, state, str(test), min(max(share, 0.0), 1.0))
 
 
-def worst_level(found: Sequence[Finding]) -> str:
-    """fine, watch or tripped."""
-    levels = [one.level for one in found]
-    return next((one for one in ("tripped", "watch") if one in levels), "fine")
+def worst_state(found: Sequence[MonitorFinding]) -> str:
+    """healthy, watch or stopped."""
+    states = [one.state for one in found]
+    return next((one for one in ("stopped", "watch") if one in states), "healthy")
 
 
-def level_of_test(delta: float, rounds: int, tests: int, stint: int) -> float:
-    """Of one test in the j-th stint of a round: delta is split over all that a campaign may need.
+def delta_of_test(delta: float, rounds: int, tests: int, epoch: int) -> float:
+    """Of one test in the j-th epoch of a round: delta is split over all that a campaign may need.
 
     Args:
         delta: for the campaign's life.
         rounds: K.
         tests: in parallel.
-        stint: j, from 1: another policy, or a lift, begins a new one.
+        epoch: j, from 1: another policy, or a resumption, begins a new one.
     """
-    return delta / rounds / tests * 2.0**-stint
+    return delta / rounds / tests * 2.0**-epoch

@@ -18,11 +18,11 @@ from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
 from depsue.files import hold_file, write_file
 from depsue.serving.deciding import Endpoint
-from depsue.serving.live import ServedPolicy, load_live, what_serves
-from depsue.serving.messages import Rewarded
-from depsue.serving.monitor import ContextDrift, Finding
-from depsue.serving.settings import SPOOL, TRIPPED, ServingSettings, store_address
-from depsue.serving.store import Event, Reward, Store, StoreGone
+from depsue.serving.messages import RewardReport
+from depsue.serving.monitor import ContextDrift, MonitorFinding
+from depsue.serving.served import ServedPolicy, load_served, what_serves
+from depsue.serving.settings import SPOOL, STOPPED, ServingSettings, store_address
+from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.watching import MonitorRun
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Spool
@@ -35,12 +35,12 @@ class MonitorEpoch(NamedTuple):
     """From when on the monitor watches what serves.
 
     Args:
-        live: what serves.
+        served: what serves.
         number: the j-th of its round.
         after: the newest decision before it.
     """
 
-    live: ServedPolicy
+    served: ServedPolicy
     number: int
     after: int
 
@@ -69,16 +69,16 @@ class Service:
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
         self.spool = Spool(folder / SPOOL)
-        self.live: ServedPolicy = load_live(campaign)
+        self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
-        self._trip_file = folder / TRIPPED
-        self._tripped = ""
+        self._stop_file = folder / STOPPED
+        self._stopped = ""
         self._unrecorded: tuple[str, str] | None = None
         self.watching: MonitorRun | None = None
-        self._stint: MonitorEpoch | None = None
+        self._epoch: MonitorEpoch | None = None
         self._watched: MonitorEpoch | None = None
-        self._events: list[Event] = []
+        self._events: list[MonitorEvent] = []
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._held = ExitStack()
@@ -86,7 +86,7 @@ class Service:
             self.store,
             Store(address, campaign.name),
             self.spool,
-            lambda: self.live,
+            lambda: self.served,
             self._fallback,
             holdout=settings.holdout,
             on_gone=settings.on_gone,
@@ -106,44 +106,44 @@ class Service:
                 found=f"another process serves {self.campaign.name!r} from {self.store.name}",
                 cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
             )
-        self._tripped = self._remembered_trip()
+        self._stopped = self._remembered_stop()
         self.worker.start()
-        self._tripped = self._tripped or self._recorded_trip()
+        self._stopped = self._stopped or self._recorded_stop()
         with suppress(StoreGone):  # then pi0 decides until it is back
-            self._stint = self._begun(self.live)
+            self._epoch = self._begun(self.served)
         self._watcher.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Finish what was accepted, then end."""
         self._ending.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        self.worker.stop()
+        self.worker.close()
         self._held.close()
 
     @property
-    def tripped(self) -> str:
-        """Why pi0 decides in place of the policy; "" if the monitor has not tripped."""
-        return self._tripped
+    def stopped(self) -> str:
+        """Why pi0 decides in place of the policy; "" if the monitor has not stopped."""
+        return self._stopped
 
     @property
-    def level(self) -> str:
-        """fine, watch or tripped."""
-        if self._tripped:
-            return "tripped"
-        return "fine" if self.watching is None else self.watching.level
+    def state(self) -> str:
+        """healthy, watch or stopped."""
+        if self._stopped:
+            return "stopped"
+        return "healthy" if self.watching is None else self.watching.state
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[MonitorFinding]:
         """Every test of the monitor, as it stands."""
         return [] if self.watching is None else self.watching.findings()
 
-    def events(self) -> list[Event]:
-        """Trips and lifts, oldest first, as far as they were read."""
+    def events(self) -> list[MonitorEvent]:
+        """Stops and resumptions, oldest first, as far as they were read."""
         return list(self._events)
 
-    def rewards(self, given: Sequence[Rewarded]) -> list[Reward]:
+    def rewards(self, given: Sequence[RewardReport]) -> list[Reward]:
         """Rewards as they are stored; what the campaign cannot use is refused."""
-        now, mapping, live = time.time(), self.live.mapping, self.live
+        now, mapping, served = time.time(), self.served.mapping, self.served
         found = []
         for place, one in enumerate(given):
             name = mapping.reward if one.name is None else one.name
@@ -167,111 +167,111 @@ class Service:
                     value=one.reward,
                     cure="send them in the units of the logs",
                 )
-            shown = None if one.action is None else live.places.get(one.action, -1)
+            shown = None if one.action is None else served.places.get(one.action, -1)
             event = "" if self.settings.combine == "first" else one.event or ""
             found.append(Reward(one.decision, name, event, float(one.reward), now, shown))
         return found
 
-    def trip(self, reason: str, by: str) -> None:
-        """From the next decision on pi0 decides, until a person lifts it; also after a restart."""
+    def stop_policy(self, reason: str, by: str) -> None:
+        """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
         with self._lock:
-            if self._tripped:
+            if self._stopped:
                 return
-            self._tripped = reason
+            self._stopped = reason
             facts = {"reason": reason, "by": by, "at": time.time()}
             self._unrecorded = (reason, by)
             try:
-                write_file(self._trip_file, json.dumps(facts, indent=1).encode())
+                write_file(self._stop_file, json.dumps(facts, indent=1).encode())
             except FileError as problem:
-                self.told("trip not on disk", found=problem.found)
-            self.told("tripped", reason=reason, by=by)
-            self._record_trip()
+                self.told("stop not on disk", found=problem.found)
+            self.told("policy stopped", reason=reason, by=by)
+            self._record_stop()
 
-    def lift(self, reason: str, by: str) -> None:
+    def resume_policy(self, reason: str, by: str) -> None:
         """Let the policy decide again, and begin to watch anew."""
         with self._lock:
-            require(bool(self._tripped), "there must be a trip to lift", found="none")
-            self._record_trip()
+            require(bool(self._stopped), "only a policy that was stopped resumes", found="none")
+            self._record_stop()
             require(
                 self._unrecorded is None,
-                "a lift is recorded, and so must be what it lifts",
+                "a resumption is recorded, and so must be the stop before it",
                 found=f"the store is gone: {self.worker.gone}",
                 cure="wait until it is back",
                 error=StoreGone,
             )
-            self.worker.event("lift", self.live.round, self.live.hash, reason, by)
-            self._stint = self._begun(self.live)
-            self._trip_file.unlink(missing_ok=True)
-            self._tripped = ""
-            self.told("lifted", reason=reason, by=by)
+            self.worker.event("resume", self.served.round, self.served.hash, reason, by)
+            self._epoch = self._begun(self.served)
+            self._stop_file.unlink(missing_ok=True)
+            self._stopped = ""
+            self.told("policy resumed", reason=reason, by=by)
 
     def refresh(self) -> None:
         """Take up what the ledger says serves now; keep the last good one if it is damaged."""
-        if what_serves(self.campaign) == (self.live.round, self.live.hash):
+        if what_serves(self.campaign) == (self.served.round, self.served.hash):
             self.problem = ""
             return
         try:
-            live = load_live(self.campaign)
+            served = load_served(self.campaign)
         except DepsueError as problem:
             if self.problem != str(problem):
                 self.told("policy refused", found=str(problem))
             self.problem = str(problem)
             return
-        stint = self._begun(live)  # before its first decision
-        self.live, self._stint, self.problem = live, stint, ""
-        self.told("policy", round=live.round, policy=live.hash, what=live.what)
+        epoch = self._begun(served)  # before its first decision
+        self.served, self._epoch, self.problem = served, epoch, ""
+        self.told("policy", round=served.round, policy=served.hash, what=served.what)
 
     def look(self, now: float | None = None) -> None:
-        """One look of the monitor at what has closed; trips if it must."""
+        """One look of the monitor at what has closed; stops if it must."""
         self._events = self.reader.events()
-        if self._stint is None:
-            self._stint = self._begun(self.live)
-        if self.watching is None or self._watched is not self._stint:
-            self._watched, self.watching = self._stint, self._watching(self._stint)
+        if self._epoch is None:
+            self._epoch = self._begun(self.served)
+        if self.watching is None or self._watched is not self._epoch:
+            self._watched, self.watching = self._epoch, self._watching(self._epoch)
         watching = self.watching
         while watching.step(self.reader, now) and not self._ending.is_set():
-            if not self._tripped and not watching.live.is_pi0 and watching.level == "tripped":
+            if not self._stopped and not watching.served.is_pi0 and watching.state == "stopped":
                 break
-        if watching.live.is_pi0 or self._tripped or watching.level != "tripped":
+        if watching.served.is_pi0 or self._stopped or watching.state != "stopped":
             return
-        words = [one.words for one in watching.findings() if one.level == "tripped"]
-        self.trip("; ".join(words), "the monitor")
+        words = [one.words for one in watching.findings() if one.state == "stopped"]
+        self.stop_policy("; ".join(words), "the monitor")
 
     def _fallback(self) -> str:
         """Why pi0 decides in place of the policy; the policy never decides unwatched."""
-        stint = self._stint
-        watched = stint is not None and stint.live is self.live
-        return self._tripped or ("" if watched else "the monitor does not watch yet")
+        epoch = self._epoch
+        watched = epoch is not None and epoch.served is self.served
+        return self._stopped or ("" if watched else "the monitor does not watch yet")
 
-    def _begun(self, live: ServedPolicy) -> MonitorEpoch:
-        """The present stint of what serves: taken up again after a restart, else begun."""
+    def _begun(self, served: ServedPolicy) -> MonitorEpoch:
+        """The present epoch of what serves: taken up again after a restart, else begun."""
         events = self.reader.events()
-        mine = [one for one in events if one.kind != "trip" and one.round == live.round]
+        mine = [one for one in events if one.kind != "stop" and one.round == served.round]
         last = mine[-1] if mine else None
-        if last is None or last.kind == "lift" or last.policy != live.hash:
+        if last is None or last.kind == "resume" or last.policy != served.hash:
             number = 1 + sum(one.kind == "watch" for one in mine)
-            self.worker.event("watch", live.round, live.hash, f"stint {number}", "depsue")
+            self.worker.event("watch", served.round, served.hash, f"epoch {number}", "depsue")
             events = self.reader.events()
         self._events = events
-        stints = [one for one in events if one.kind == "watch" and one.round == live.round]
-        return MonitorEpoch(live, len(stints), stints[-1].after)
+        epochs = [one for one in events if one.kind == "watch" and one.round == served.round]
+        return MonitorEpoch(served, len(epochs), epochs[-1].after)
 
-    def _watching(self, stint: MonitorEpoch) -> MonitorRun:
+    def _watching(self, epoch: MonitorEpoch) -> MonitorRun:
         explore = self.campaign.settings.explore
         return MonitorRun(
-            stint.live,
+            epoch.served,
             self.settings,
             tuple(explore.promises),
             self.campaign.rounds,
-            stint=stint.number,
-            after=stint.after,
+            epoch=epoch.number,
+            after=epoch.after,
             drift=self._drift(),
         )
 
     def _drift(self) -> ContextDrift | None:
         """What contexts are held against: those of the logs that the policy was certified on."""
         try:
-            logs: LoggedData = self.campaign.logs(max(self.live.round - 1, 0))
+            logs: LoggedData = self.campaign.logs(max(self.served.round - 1, 0))
         except (DepsueError, OSError) as problem:
             self.told("no reference for contexts", found=short(str(problem)))
             return None
@@ -284,7 +284,7 @@ class Service:
     def _watch(self) -> None:
         torch.set_num_threads(1)
         while not self._ending.wait(REFRESH):
-            for step in (self.refresh, self._settle_trip, self.look):
+            for step in (self.refresh, self._settle_stop, self.look):
                 try:
                     step()
                 except StoreGone:
@@ -294,49 +294,49 @@ class Service:
                 except Exception as problem:  # the watcher must not die
                     self.told("watch failed", error=f"{type(problem).__name__}: {problem}")
 
-    def _settle_trip(self) -> None:
-        """Record a trip that could not be recorded; learn of trips and lifts of other services."""
+    def _settle_stop(self) -> None:
+        """Record a stop that could not be recorded; learn what other services recorded."""
         with self._lock:
-            self._record_trip()
+            self._record_stop()
         if self.store.is_file or self._unrecorded is not None:
             return
-        last = self._recorded_trip()
-        if last and not self._tripped:
-            self._tripped = last
-            self.told("tripped", reason=last, by="another service")
-        elif self._tripped and not last:
-            self._stint = self._begun(self.live)
-            self._trip_file.unlink(missing_ok=True)
-            self._tripped = ""
-            self.told("lifted", by="another service")
+        last = self._recorded_stop()
+        if last and not self._stopped:
+            self._stopped = last
+            self.told("policy stopped", reason=last, by="another service")
+        elif self._stopped and not last:
+            self._epoch = self._begun(self.served)
+            self._stop_file.unlink(missing_ok=True)
+            self._stopped = ""
+            self.told("policy resumed", by="another service")
 
-    def _record_trip(self) -> None:
+    def _record_stop(self) -> None:
         if self._unrecorded is None:
             return
         try:
-            self.worker.event("trip", self.live.round, self.live.hash, *self._unrecorded)
+            self.worker.event("stop", self.served.round, self.served.hash, *self._unrecorded)
             self._unrecorded = None
         except (StoreGone, ConfigError):
             return
 
-    def _remembered_trip(self) -> str:
-        """A trip that this machine remembers."""
-        if not self._trip_file.exists():
+    def _remembered_stop(self) -> str:
+        """A stop that this machine remembers."""
+        if not self._stop_file.exists():
             return ""
         try:
-            facts: dict[str, Any] = json.loads(self._trip_file.read_text())
-            return str(facts["reason"]) or "tripped"
+            facts: dict[str, Any] = json.loads(self._stop_file.read_text())
+            return str(facts["reason"]) or "stopped"
         except (OSError, ValueError, KeyError, TypeError):
-            return f"{self._trip_file} is there, and cannot be read"
+            return f"{self._stop_file} is there, and cannot be read"
 
-    def _recorded_trip(self) -> str:
-        """A trip that the store remembers, and no lift after it."""
+    def _recorded_stop(self) -> str:
+        """A stop that the store remembers, and no resumption after it."""
         try:
             self._events = self.reader.events()
         except StoreGone:
             return ""
-        last = [one for one in self._events if one.kind in ("trip", "lift")][-1:]
-        return last[0].reason if last and last[0].kind == "trip" else ""
+        last = [one for one in self._events if one.kind in ("stop", "resume")][-1:]
+        return last[0].reason if last and last[0].kind == "stop" else ""
 
     @property
     def folder(self) -> Path:

@@ -16,7 +16,7 @@ from depsue.files import write_file
 
 STORE = "decisions.db"
 SPOOL = "spool"
-TRIPPED = "tripped.json"
+STOPPED = "stopped.json"
 
 
 def store_address(campaign: Campaign, store: str | None) -> str:

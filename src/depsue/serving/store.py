@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from depsue.errors import FileError
-from depsue.serving.messages import Arm, Decided
+from depsue.serving.messages import DecidedBy, DecisionReply
 
 
 class Decision(msgspec.Struct):
@@ -33,7 +33,7 @@ class Decision(msgspec.Struct):
         id: 32 hex digits; ids grow with time.
         at: when, in seconds since 1970.
         round, policy: what served.
-        arm: who decided; why: the reason of a fallback, else "".
+        decided_by: who decided; why: the reason of a fallback, else "".
         action: the item's place in the catalogue, which stays the same for the whole campaign.
         propensity: the probability it was drawn with.
         p_policy, p_pi0: of the action under the deployed policy and under pi0.
@@ -48,7 +48,7 @@ class Decision(msgspec.Struct):
     at: float
     round: int
     policy: str
-    arm: Arm
+    decided_by: DecidedBy = msgspec.field(name="arm")  # as spools of earlier services say it
     why: str
     action: int
     propensity: float
@@ -61,10 +61,10 @@ class Decision(msgspec.Struct):
     asked: str | None = None
     candidates: str | None = None
 
-    def reply(self, ids: list[int | str]) -> Decided:
+    def reply(self, ids: list[int | str]) -> DecisionReply:
         """What the requester is told."""
-        return Decided(
-            self.id, ids[self.action], self.propensity, self.policy, self.round, self.arm
+        return DecisionReply(
+            self.id, ids[self.action], self.propensity, self.policy, self.round, self.decided_by
         )
 
 
@@ -106,7 +106,7 @@ decisions = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
     sa.Column("round", sa.Integer, nullable=False),
     sa.Column("policy", sa.Text, nullable=False),
-    sa.Column("arm", sa.Text, nullable=False),
+    sa.Column("decided_by", sa.Text, nullable=False),
     sa.Column("why", sa.Text, nullable=False),
     sa.Column("action", sa.Integer, nullable=False),
     sa.Column("propensity", sa.Double, nullable=False),
@@ -119,7 +119,7 @@ decisions = sa.Table(
     sa.Column("asked", sa.Text),
     sa.Column("candidates", sa.Text),
     sa.CheckConstraint("propensity > 0 AND propensity <= 1"),
-    sa.CheckConstraint("arm IN ('policy', 'holdout', 'pi0')"),
+    sa.CheckConstraint("decided_by IN ('policy', 'holdout', 'pi0')"),
 )
 sa.Index(
     "serving_keys",
@@ -152,7 +152,7 @@ events = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("by", sa.Text, nullable=False),
     sa.Column("after", _Big, nullable=False),
-    sa.CheckConstraint("kind IN ('watch', 'trip', 'lift')"),
+    sa.CheckConstraint("kind IN ('watch', 'stop', 'resume')"),
 )
 _OF_DECISION = [column for column in decisions.c if column.name not in ("seq", "campaign")]
 AT_ONCE = 20_000
@@ -164,12 +164,12 @@ class StoreGone(FileError):
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something about the monitor: it began to watch, tripped, or was lifted.
+class MonitorEvent:
+    """Something about the monitor: it began to watch, the policy was stopped, or resumed.
 
     Args:
         seq: its place among events; at: when.
-        kind: watch, trip or lift.
+        kind: watch, stop or resume.
         round, policy: what served.
         reason: in words; by: who.
         after: the newest decision at that time.
@@ -316,12 +316,12 @@ class Store:
         with _telling(self.name, self._connection), self._connection.begin():
             self._connection.execute(sa.insert(events).values(**values, after=newest))
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[MonitorEvent]:
         """What happened to the monitor, oldest first."""
         query = sa.select(events).where(events.c.campaign == self.campaign).order_by(events.c.seq)
         with self._reading() as connection:
             rows = [row._asdict() for row in connection.execute(query)]
-        return [Event(**{k: v for k, v in row.items() if k != "campaign"}) for row in rows]
+        return [MonitorEvent(**{k: v for k, v in row.items() if k != "campaign"}) for row in rows]
 
     def last_seq(self) -> int:
         """Of the newest decision; 0 without one."""
@@ -374,14 +374,14 @@ class Store:
             return rows, list(connection.execute(earned).all())
 
     def counts(self) -> dict[str, int]:
-        """Decisions by arm, and rewards."""
-        by_arm = (
-            sa.select(decisions.c.arm, sa.func.count())
+        """Decisions by who decided, and rewards."""
+        by_decider = (
+            sa.select(decisions.c.decided_by, sa.func.count())
             .where(decisions.c.campaign == self.campaign)
-            .group_by(decisions.c.arm)
+            .group_by(decisions.c.decided_by)
         )
         with self._reading() as connection:
-            found = {str(arm): int(n) for arm, n in connection.execute(by_arm)}
+            found = {str(decided_by): int(n) for decided_by, n in connection.execute(by_decider)}
             found["rewards"] = int(
                 connection.scalar(sa.select(sa.func.count()).select_from(rewards)) or 0
             )

@@ -1,7 +1,7 @@
 """Feeds the monitor with decisions whose waiting time has closed, in the order they were made.
 
 What it knows is a function of the store alone: after a restart it is read again, from where the
-present stint began.
+present epoch began.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.promises import Promise
 from depsue.serving.contexts import as_text
 from depsue.serving.joining import earned_by, used_reward
-from depsue.serving.live import ServedPolicy
 from depsue.serving.monitor import (
     ConfidenceSequence,
     ContextDrift,
-    Finding,
     FloorTest,
+    MonitorFinding,
     PropensityTest,
+    delta_of_test,
     finding,
-    level_of_test,
     weights,
-    worst_level,
+    worst_state,
 )
+from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
 
@@ -39,12 +39,12 @@ FEWEST, MOST = 100, 4000
 """Decisions that are read in one step: few while most are still open, more to catch up."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
-COLUMNS = ("round", "policy", "arm", "action", "propensity", "p_policy", "p_pi0", "holdout",
+COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
            "context", "candidates")  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Point:
+class MonitorPoint:
     """The live values at one time: mean and confidence sequence of the policy and of pi0.
 
     Args:
@@ -65,56 +65,56 @@ class Point:
 
 @dataclass(eq=False)
 class MonitorRun:
-    """One stint of one policy: from its deployment, or from a lift, until the next.
+    """One epoch of one policy: from its deployment, or from a resumption, until the next.
 
     Args:
-        live: what serves.
+        served: what serves.
         settings: waiting time, rule, default, holdout and delta.
         promises: of the campaign.
         rounds: K.
-        stint: the j-th of this round.
+        epoch: the j-th of this round.
         after: the newest decision when it began.
         drift: what contexts are held against; None where the logs could not be read.
     """
 
-    live: ServedPolicy
+    served: ServedPolicy
     settings: ServingSettings
     promises: tuple[Promise, ...]
     rounds: int
-    stint: int
+    epoch: int
     after: int
     drift: ContextDrift | None = None
-    points: list[Point] = field(default_factory=list)
+    points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
 
     def __post_init__(self) -> None:
-        ways = ("items", "arms") if self.settings.holdout > 0 else ("items",)
+        ways = ("items", "holdout") if self.settings.holdout > 0 else ("items",)
         tests = len(ways) * len(self.promises) + 1
-        level = level_of_test(self.settings.delta, self.rounds, tests, self.stint)
-        mapping = self.live.mapping
+        delta = delta_of_test(self.settings.delta, self.rounds, tests, self.epoch)
+        mapping = self.served.mapping
         self._against = [
             FloorTest(
                 one,
                 by=by,
                 r_max=mapping.r_max if one.r_max is None else one.r_max,
-                credit=self.live.credits.get(one.name, 0.0),
+                credit=self.served.credits.get(one.name, 0.0),
                 holdout=self.settings.holdout,
-                level=level,
+                delta=delta,
             )
             for one in self.promises
             for by in ways
         ]
-        self._frequencies = PropensityTest(level)
+        self._frequencies = PropensityTest(delta)
         self._limit = FEWEST
         self._policy, self._pi0 = (
             ConfidenceSequence(mapping.r_max),
             ConfidenceSequence(mapping.r_max),
         )
         self._margin, self._novel = 0.0, 0
-        size = len(self.live.catalogue)
+        size = len(self.served.catalogue)
         self.shown: IntArray = np.zeros(size, dtype=np.int64)
         self.earned: FloatArray = np.zeros(size)
-        self._order = np.argsort(~self.live.catalogue.novel, kind="stable")  # new items first
+        self._order = np.argsort(~self.served.catalogue.novel, kind="stable")  # new items first
 
     def step(self, store: Store, now: float | None = None) -> bool:
         """Take in what has closed since; whether there may be more at once."""
@@ -135,41 +135,43 @@ class MonitorRun:
             self._take(mine, rewards)
         return True
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[MonitorFinding]:
         """Every test, as it stands."""
-        if self.live.is_pi0:
-            return [Finding("pi0", "fine", "pi0 serves: there is nothing to fall back to")]
+        if self.served.is_pi0:
+            return [
+                MonitorFinding("pi0", "healthy", "pi0 serves: there is nothing to fall back to")
+            ]
         found = [finding(f"{one.promise.name}, by {one.by}", one) for one in self._against]
         found.append(finding("propensities", self._frequencies))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
-            found.append(Finding("shown items", "watch", words))
+            found.append(MonitorFinding("shown items", "watch", words))
         if self.drift is not None:
             column, errors = self.drift.worst
             words = f"context column {column} has moved most: {errors:.1f} standard errors"
-            level = "watch" if self.drift.doubtful else "fine"
-            found.append(Finding("drift of contexts", level, words))
+            state = "watch" if self.drift.doubtful else "healthy"
+            found.append(MonitorFinding("drift of contexts", state, words))
         return found
 
     @property
-    def level(self) -> str:
-        """fine, watch or tripped."""
-        return worst_level(self.findings())
+    def state(self) -> str:
+        """healthy, watch or stopped."""
+        return worst_state(self.findings())
 
     def _counts(self, row: Any) -> bool:
         """Restricted rows, and those of the fallback, say nothing of the certified policy."""
-        live = self.live
-        same = (row.round, row.policy) == (live.round, live.hash)
-        same = same and (live.is_pi0 or row.holdout == self.settings.holdout)
-        return same and row.arm != "pi0" and row.candidates is None
+        served = self.served
+        same = (row.round, row.policy) == (served.round, served.hash)
+        same = same and (served.is_pi0 or row.holdout == self.settings.holdout)
+        return same and row.decided_by != "pi0" and row.candidates is None
 
     def _take(self, rows: Sequence[Any], rewards: Sequence[Any]) -> None:
-        live, mapping = self.live, self.live.mapping
+        served, mapping = self.served, self.served.mapping
         contexts = [msgspec.json.decode(row.context) for row in rows]
         p = np.array([(row.p_policy, row.p_pi0, row.holdout) for row in rows])
         action = np.array([row.action for row in rows])
-        held = np.array([row.arm == "holdout" for row in rows])
-        weighed = {by: weights(p[:, 0], p[:, 1], held, p[:, 2], by) for by in ("items", "arms")}
+        held = np.array([row.decided_by == "holdout" for row in rows])
+        weighed = {by: weights(p[:, 0], p[:, 1], held, p[:, 2], by) for by in ("items", "holdout")}
         w, w0 = weighed["items"]
         ids = [row.id for row in rows]
         reward = used_reward(earned_by(ids, rewards, mapping.reward, self.settings), mapping)
@@ -185,7 +187,7 @@ class MonitorRun:
             test.add(earned[mask], *(one[mask] for one in weighed[test.by]))
         self._audit(rows, contexts, action, held)
         if self.drift is not None:
-            self.drift.add(live.reader.contexts(contexts))
+            self.drift.add(served.reader.contexts(contexts))
         chosen = {row.id: int(row.action) for row in rows}
         self.mismatched += sum(
             one.shown is not None and one.shown != chosen.get(one.decision, one.shown)
@@ -194,7 +196,7 @@ class MonitorRun:
         self._policy.add(reward[~held])
         if held.any():
             self._pi0.add(reward[held])
-        novel = live.catalogue.novel[action]
+        novel = served.catalogue.novel[action]
         self._novel += int((novel & ~held).sum())
         self.shown += np.bincount(action[~held], minlength=len(self.shown))
         self.earned += np.bincount(action[~held], reward[~held], minlength=len(self.shown))
@@ -213,7 +215,9 @@ class MonitorRun:
         """Compute the distributions of some rows again, and place their actions in them."""
         every = max(1, len(rows) // AUDITED)
         some = list(range(0, len(rows), every))
-        own, base = self.live.distributions(self.live.reader.contexts([contexts[k] for k in some]))
+        own, base = self.served.distributions(
+            self.served.reader.contexts([contexts[k] for k in some])
+        )
         pi = np.where(held[some][:, None], base, own)[:, self._order]
         place = np.argsort(self._order)[action[some]]
         at = np.arange(len(some))
@@ -229,7 +233,7 @@ class MonitorRun:
         if not n or (self.points and n < 1.02 * self.points[-1].n):
             return
         self.points.append(
-            Point(
+            MonitorPoint(
                 at=at,
                 n=n,
                 policy=self._policy.limits,

@@ -19,10 +19,10 @@ import torch
 
 from depsue.errors import DepsueError, PolicyError
 from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
-from depsue.serving.live import ServedPolicy
-from depsue.serving.messages import Decide, Decided
+from depsue.serving.messages import Decide, DecisionReply
+from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, Reward, Store, StoreGone
-from depsue.serving.writing import Batch, Job, Spool, Writer
+from depsue.serving.writing import Batch, QueuedCall, Spool, Writer
 
 MOST_AT_ONCE = 512
 """Requests in one batch."""
@@ -43,7 +43,7 @@ class Worker:
         store: where decisions go.
         reader: the same, for looking up keys.
         spool: where they go while the store is gone.
-        live: says what serves now.
+        served: says what serves now.
         fallback: says why pi0 must decide; "" if nothing does.
         holdout: the share of traffic that stays on pi0.
         on_gone: "pi0" to go on into the spool, "stop" to refuse.
@@ -57,7 +57,7 @@ class Worker:
         store: Store,
         reader: Store,
         spool: Spool,
-        live: Callable[[], ServedPolicy],
+        served: Callable[[], ServedPolicy],
         fallback: Callable[[], str],
         *,
         holdout: float,
@@ -66,9 +66,9 @@ class Worker:
         told: Callable[..., None],
         own_pi0: Endpoint | None = None,
     ) -> None:
-        self._reader, self._live, self._fallback = reader, live, fallback
+        self._reader, self._served, self._fallback = reader, served, fallback
         self._holdout, self._most, self._told, self._own_pi0 = holdout, most_waiting, told, own_pi0
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
         self._rng = np.random.default_rng()
         self._pending: dict[str, str | None] = {}
@@ -99,14 +99,14 @@ class Worker:
         self.writer.start()
         self._thread.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Finish what was accepted, then end."""
         self._queue.put(None)
         self._thread.join()
-        self.writer.stop()
+        self.writer.close()
         self._reader.close()
 
-    def decide(self, requests: Sequence[Decide]) -> asyncio.Future[list[Decided]]:
+    def decide(self, requests: Sequence[Decide]) -> asyncio.Future[list[DecisionReply]]:
         """Answers when the decisions are durable; `Busy` if too many wait."""
         return self._put(requests, ())
 
@@ -121,7 +121,7 @@ class Worker:
             raise Busy("the service has more to do than it can", cure="try again in a moment")
         self._waiting += size
         future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(Job(requests, rewards, future, loop))
+        self._queue.put(QueuedCall(requests, rewards, future, loop))
         return future
 
     def _run(self) -> None:
@@ -135,13 +135,13 @@ class Worker:
                     self._slots.acquire()
                 self.writer.put(batch)
 
-    def _gathered(self, first: Job | None) -> tuple[list[Job], bool]:
+    def _gathered(self, first: QueuedCall | None) -> tuple[list[QueuedCall], bool]:
         """What waits, and comes within moments; and whether it is time to end.
 
         A commit costs the disk a few milliseconds, whatever it holds: those who were answered
         together ask again together, and one commit does for all of them.
         """
-        jobs: list[Job] = []
+        jobs: list[QueuedCall] = []
         size, latest = 0, time.monotonic() + LONGEST
         job = first
         while job is not None:
@@ -155,31 +155,31 @@ class Worker:
                 return jobs, False
         return jobs, True
 
-    def _batches(self, jobs: list[Job]) -> list[Batch]:
+    def _batches(self, jobs: list[QueuedCall]) -> list[Batch]:
         """The jobs, decided: in one batch, or in one each where a policy cannot answer."""
-        live = self._live()
+        served = self._served()
         try:
-            return [self._decided(jobs, live)]
+            return [self._decided(jobs, served)]
         except PolicyError as problem:  # a context that the policy cannot answer about
             if len(jobs) == 1:
-                return [Batch(jobs, live, [problem])]
+                return [Batch(jobs, served, [problem])]
             return [batch for job in jobs for batch in self._batches([job])]
         except Exception as problem:  # never hang who waits
             self._told("worker failed", error=f"{type(problem).__name__}: {problem}")
-            return [Batch(jobs, live, [problem] * len(jobs))]
+            return [Batch(jobs, served, [problem] * len(jobs))]
 
-    def _decided(self, jobs: list[Job], live: ServedPolicy) -> Batch:
-        batch = Batch(jobs, live, [None] * len(jobs))
+    def _decided(self, jobs: list[QueuedCall], served: ServedPolicy) -> Batch:
+        batch = Batch(jobs, served, [None] * len(jobs))
         batch.known = self._known([one for job in jobs for one in job.requests])
         asked = {key: one.asked for key, one in batch.known.items()}
         pending = dict(self._pending)
         for place, job in enumerate(jobs):
             try:
-                batch.wanted += _new_requests(job.requests, live, asked, pending)
+                batch.wanted += _new_requests(job.requests, served, asked, pending)
             except DepsueError as problem:
                 batch.answers[place] = problem
         if batch.wanted and not self.gone:
-            batch.made = self._draw(batch.wanted, live, self._fallback())
+            batch.made = self._draw(batch.wanted, served, self._fallback())
         for one in batch.wanted:
             if one.key is not None:
                 self._pending[one.key] = digest(one)
@@ -199,23 +199,23 @@ class Worker:
                 self.writer.lost(problem)
         return found
 
-    def _draw(self, wanted: Sequence[Decide], live: ServedPolicy, reason: str) -> list[Decision]:
+    def _draw(self, wanted: Sequence[Decide], served: ServedPolicy, reason: str) -> list[Decision]:
         return decide(
             wanted,
-            live,
+            served,
             self._rng,
             holdout=self._holdout,
             fallback=reason,
             own_pi0=self._own_pi0,
         )
 
-    def _again(self, wanted: Sequence[Decide], live: ServedPolicy) -> list[Decision]:
+    def _again(self, wanted: Sequence[Decide], served: ServedPolicy) -> list[Decision]:
         """What pi0 decides while the store is gone; called by the writer."""
         if not wanted:
             return []
         return decide(
             wanted,
-            live,
+            served,
             np.random.default_rng(),
             holdout=self._holdout,
             fallback=self._fallback() or "the store of decisions is gone",
@@ -228,13 +228,13 @@ class Worker:
             if one.key is not None:
                 self._pending.pop(one.key, None)
         self._slots.release()
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Any]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[QueuedCall, Any]]] = {}
         for job, answer in zip(batch.jobs, batch.answers, strict=True):
             by_loop.setdefault(job.loop, []).append((job, answer))
         for loop, mine in by_loop.items():
             loop.call_soon_threadsafe(self._resolve, mine)
 
-    def _resolve(self, answers: list[tuple[Job, Any]]) -> None:
+    def _resolve(self, answers: list[tuple[QueuedCall, Any]]) -> None:
         for job, answer in answers:
             self._waiting -= len(job.requests) + len(job.rewards)
             if job.future.cancelled():  # who asked has gone; the decision stands
@@ -247,7 +247,7 @@ class Worker:
 
 def _new_requests(
     requests: Sequence[Decide],
-    live: ServedPolicy,
+    served: ServedPolicy,
     asked: dict[str, str | None],
     pending: dict[str, str | None],
 ) -> list[Decide]:
@@ -255,7 +255,7 @@ def _new_requests(
     found: list[Decide] = []
     keys: dict[str, str | None] = {}
     for one in requests:
-        check_request(one, live)
+        check_request(one, served)
         if one.key is not None:
             before = asked.get(one.key) or pending.get(one.key) or keys.get(one.key)
             if before is not None:

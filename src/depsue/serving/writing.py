@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from depsue.errors import DepsueError, FileError
-from depsue.serving.live import ServedPolicy
 from depsue.serving.messages import Decide
+from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, Reward, Store, StoreGone
 
 
@@ -133,7 +133,7 @@ REMEMBERED = 100_000
 """Decisions that are found by their key without the store."""
 
 
-class Job(NamedTuple):
+class QueuedCall(NamedTuple):
     """What waits: requests or rewards, and who waits for the answer."""
 
     requests: Sequence[Decide]
@@ -148,15 +148,15 @@ class Batch:
 
     Args:
         jobs: what was asked.
-        live: what serves.
+        served: what serves.
         answers: to each job; so far only why one is refused, else None.
         wanted: requests that need a decision.
         made: their decisions, not yet durable; none while the store is gone.
         known: decisions of before, by key.
     """
 
-    jobs: list[Job]
-    live: ServedPolicy
+    jobs: list[QueuedCall]
+    served: ServedPolicy
     answers: list[Any]
     wanted: list[Decide] = field(default_factory=list)
     made: list[Decision] = field(default_factory=list)
@@ -207,7 +207,7 @@ class Writer:
         self._reach()
         self._thread.start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Commit what was given, then end."""
         self._queue.put(None)
         self._thread.join()
@@ -278,7 +278,7 @@ class Writer:
                 found=self.gone,
                 cure="try again in a moment",
             )
-        batch.made = self._again(batch.wanted, batch.live)
+        batch.made = self._again(batch.wanted, batch.served)
         self._spool.add(batch.made, batch.earned, instead_of)
         self._reply(batch)
 
@@ -296,7 +296,9 @@ class Writer:
                 next(plain) if one.key is None else batch.known.get(one.key) or self._of(one.key)
                 for one in job.requests
             ]
-            batch.answers[place] = [one.reply(batch.live.ids) for one in found] or len(job.rewards)
+            batch.answers[place] = [one.reply(batch.served.ids) for one in found] or len(
+                job.rewards
+            )
 
     def _of(self, key: str) -> Decision:
         found = self.recent.get(key)

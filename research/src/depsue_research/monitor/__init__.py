@@ -1,1 +1,1 @@
-"""How often the monitor trips without cause, and how soon with one: a simulation."""
+"""How often the monitor stops a policy without cause, and how soon with one: a simulation."""

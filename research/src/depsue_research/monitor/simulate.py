@@ -9,7 +9,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.promises import Floor, Promise
-from depsue.serving.monitor import FloorTest, PropensityTest, level_of_test, weights
+from depsue.serving.monitor import FloorTest, PropensityTest, delta_of_test, weights
 
 PI0: FloatArray = np.array([0.5, 0.3, 0.15, 0.05, 0.0])
 POLICY: FloatArray = np.array([0.42, 0.24, 0.12, 0.12, 0.10])
@@ -47,7 +47,7 @@ def means(value: float, rate: float) -> FloatArray:
     return q
 
 
-def trips_at(
+def stops_at(
     life: Life,
     *,
     decisions: int,
@@ -58,7 +58,7 @@ def trips_at(
     ratio: float,
     seed: int,
 ) -> float:
-    """After how many decisions the monitor trips; infinity if it does not.
+    """After how many decisions the monitor stops the policy; infinity if it does not.
 
     Args:
         life: what happens.
@@ -66,20 +66,20 @@ def trips_at(
         rate: V(pi0).
         holdout: share of traffic on pi0.
         delta: for the campaign's life.
-        rounds: K; this is one of them, at the level of its first stint.
+        rounds: K; this is one of them, at the share of delta of its first epoch.
         ratio: rho.
         seed: of everything.
     """
     rng = np.random.default_rng(seed)
     q = means(life.value, rate)
-    ways = ("items", "arms") if holdout > 0 else ("items",)
-    level = level_of_test(delta, rounds, len(ways) + 1, 1)
+    ways = ("items", "holdout") if holdout > 0 else ("items",)
+    share = delta_of_test(delta, rounds, len(ways) + 1, 1)
     promise = Promise(Floor(ratio))
     tests = [
-        FloorTest(promise, by=by, r_max=1.0, credit=0.0, holdout=holdout, level=level)
+        FloorTest(promise, by=by, r_max=1.0, credit=0.0, holdout=holdout, delta=share)
         for by in ways
     ]
-    frequencies = PropensityTest(level)
+    frequencies = PropensityTest(share)
     for start in range(0, decisions, BATCH):
         held = rng.random(BATCH) < holdout
         u = rng.random(BATCH)
@@ -90,10 +90,10 @@ def trips_at(
         frequencies.add(_below(pi, shown) + rng.random(BATCH) * p, 0)
         mean = q[shown] * np.where(held, 1.0, life.drop)
         reward = (rng.random(BATCH) < mean).astype(float)
-        share = np.full(BATCH, holdout)
+        h = np.full(BATCH, holdout)
         for test in tests:
-            test.add(reward, *weights(POLICY[shown], PI0[shown], held, share, test.by))
-        if frequencies.tripped or any(test.tripped for test in tests):
+            test.add(reward, *weights(POLICY[shown], PI0[shown], held, h, test.by))
+        if frequencies.refuted or any(test.refuted for test in tests):
             return start + BATCH
     return math.inf
 

@@ -105,7 +105,7 @@ def what_serves(campaign: Campaign) -> tuple[int, str]:
     return deployed[-1].round, deployed[-1].policy_hash
 
 
-def load_live(campaign: Campaign) -> ServedPolicy:
+def load_served(campaign: Campaign) -> ServedPolicy:
     """What serves now, its files checked against their hashes; a FileError if they are damaged."""
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
