@@ -61,6 +61,7 @@ def campaign(deployments: int, rows: int, seed: int) -> list[Stage]:
     settings = ExploreSettings(
         promises=(Promise(Floor(None, absolute=FLOOR * unit)),),
         safety="cumulative",
+        objective="most novelty",
         deployments=deployments,
         max_novelty=0.8,
         no_drift=True,

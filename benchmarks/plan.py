@@ -94,7 +94,10 @@ def explored_novelty(logs: LoggedData, pi0: Policy | None, seed: int) -> float |
     """What certified exploration gets out of the same logs."""
     if pi0 is None:
         return None
-    folds, settings = three_folds(logs, CAMPAIGN), ExploreSettings(rewards=REWARDS)
+    folds, settings = (
+        three_folds(logs, CAMPAIGN),
+        ExploreSettings(objective="most novelty", deployments=1, rewards=REWARDS),
+    )
     return float(explore(folds, pi0, settings, seed=seed, reads=Reads()).novelty)
 
 

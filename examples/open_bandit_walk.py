@@ -18,7 +18,7 @@ from depsue.ledger import CandidateRecord
 from depsue.policies import Uniform
 
 GOAL = "most novelty"
-SETTINGS = CampaignSettings(ExploreSettings(objective=GOAL))
+SETTINGS = CampaignSettings(ExploreSettings(objective=GOAL, deployments=1))
 """One deployment, floor .95 of pi0's value, delta .05."""
 
 

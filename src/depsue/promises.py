@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from depsue import defaults
 from depsue.data.checks import Mask
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError, require, require_positive, short
@@ -17,7 +18,7 @@ from depsue.errors import DataError, require, require_positive, short
 class Floor:
     """C, what the value must exceed: a share of V(pi0), or an absolute number."""
 
-    ratio: float | None = 0.95
+    ratio: float | None = defaults.FLOOR
     """C = ratio V(pi0); 1 asks for no loss at all."""
     absolute: float | None = None
     """C itself; give ratio=None with it."""

@@ -38,7 +38,9 @@ from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
 
 ROWS = 12_000
-EXPLORE = ExploreSettings(deployments=2, rewards=RewardSettings(members=1, max_epochs=3))
+EXPLORE = ExploreSettings(
+    objective="most novelty", deployments=2, rewards=RewardSettings(members=1, max_epochs=3)
+)
 SETTINGS = CampaignSettings(EXPLORE)
 
 

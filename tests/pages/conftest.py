@@ -32,7 +32,9 @@ HOSTILE = "<script>alert('ana & co')</script>"
 def explore(**more: Any) -> CampaignSettings:
     """Settings of a campaign that learns fast."""
     fast = RewardSettings(members=1, max_epochs=3)
-    return CampaignSettings(ExploreSettings(deployments=2, rewards=fast, **more))
+    settings: dict[str, Any] = {"objective": "most novelty", "deployments": 2, "rewards": fast}
+    settings |= more
+    return CampaignSettings(ExploreSettings(**settings))
 
 
 @pytest.fixture(scope="session")

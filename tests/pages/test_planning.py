@@ -165,6 +165,6 @@ def test_the_form_begins_as_the_campaign_has_it() -> None:
     kept = settings_of(several, {"floor": "0.5", "delta": "0.2"})
     assert kept.promises == several.promises and kept.delta == 0.2
     per_round = explore(per="campaign", delta=0.1).explore
-    assert settings_of(per_round, {}).level == per_round.level == 0.05
+    assert settings_of(per_round, {}).delta_of_deployment == per_round.delta_of_deployment == 0.05
     with pytest.raises(DepsueError, match="delta must be a number"):
         settings_of(several, {"delta": "none"})

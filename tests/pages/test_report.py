@@ -53,6 +53,7 @@ class Made:
     def __init__(self, rounds: int = 2, name: str = "spring", **explore: Any) -> None:
         self.ledger, self.name = open_ledger(":memory:"), name
         retries = explore.pop("retries", False)
+        explore.setdefault("objective", "most novelty")
         settings = CampaignSettings(ExploreSettings(deployments=rounds, **explore), retries=retries)
         self.promises = settings.explore.promises
         self.ledger.create_campaign(

@@ -213,7 +213,7 @@ class Past:
     def course(self) -> CampaignState:
         """All that the rounds so far have told, in terms of the newest catalogue."""
         explore = self.settings.explore
-        level = explore.level / (2.0 if self.settings.retries else 1.0)
+        level = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
         newest = self.round - 1
         catalogue = self.files.items(newest)
         first = self._logs_on(0, catalogue)

@@ -25,7 +25,7 @@ class CampaignSettings:
             newest logs have. Only `safety="cumulative"` uses it, to spend margin.
     """
 
-    explore: ExploreSettings = ExploreSettings(deployments=3)
+    explore: ExploreSettings = ExploreSettings()
     seed: int = 0
     retries: bool = False
     decisions: int | None = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from depsue import defaults
 from depsue.errors import require
 from depsue.plural import counted
 
@@ -74,9 +75,12 @@ def create(
     mapping: Annotated[
         Path | None, typer.Option(help="TOML: which column is what; default: a guess.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="K, how many deployments.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="K, how many deployments.")
+    ] = defaults.ROUNDS,
     floor: Annotated[
-        float | None, typer.Option(help="Share of pi0's value that must be kept; default 0.95.")
+        float | None,
+        typer.Option(help=f"Share of pi0's value that must be kept; default {defaults.FLOOR:g}."),
     ] = None,
     floor_value: Annotated[
         float | None, typer.Option(help="Instead: a mean reward that must be reached.")
@@ -84,7 +88,7 @@ def create(
     promises: Annotated[
         Path | None, typer.Option(help="Instead: a TOML file of several floors.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="How often the procedure may err.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="How often the procedure may err.")] = defaults.DELTA,
     per: Annotated[
         str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
     ] = "deployment",
@@ -93,8 +97,10 @@ def create(
     ] = "each",
     objective: Annotated[
         str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
-    ] = "balanced",
-    max_novelty: Annotated[float, typer.Option(help="No more novelty than this.")] = 0.5,
+    ] = defaults.OBJECTIVE,
+    max_novelty: Annotated[
+        float, typer.Option(help="No more novelty than this.")
+    ] = defaults.MAX_NOVELTY,
     no_drift: Annotated[
         bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
     ] = False,

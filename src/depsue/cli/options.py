@@ -11,8 +11,6 @@ from depsue.errors import FileError, require, short
 if TYPE_CHECKING:
     from depsue.promises import Promise
 
-FLOOR = 0.95
-"""The share of pi0's value that is kept where nothing is said."""
 KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
 EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
 
@@ -41,7 +39,7 @@ def promises_of(
         return tuple(_promise(one, path) for one in _tables(path))
     if floor_value is not None:
         return (Promise(Floor(None, floor_value)),)
-    return (Promise(Floor(FLOOR if floor is None else floor)),)
+    return (Promise(Floor() if floor is None else Floor(floor)),)
 
 
 def objective_of(text: str) -> str | float:

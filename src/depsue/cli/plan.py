@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from depsue.cli.options import FLOOR, names_of, objective_of, promises_of
+from depsue import defaults
+from depsue.cli.options import names_of, objective_of, promises_of
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
 from depsue.exploration.before_logs import SHARE, Assumed, rows_before_logs
@@ -144,7 +145,7 @@ def plan(
     ] = None,
     floor: Annotated[
         float | None,
-        typer.Option(help=f"Share of pi0's value that must be kept; default {FLOOR}."),
+        typer.Option(help=f"Share of pi0's value that must be kept; default {defaults.FLOOR:g}."),
     ] = None,
     floor_value: Annotated[
         float | None, typer.Option(help="Instead: a mean reward that must be reached.")

@@ -175,7 +175,7 @@ def prepare(
     )
     rules = Rules(
         promises=settings.promises,
-        delta=settings.level,
+        delta=settings.delta_of_deployment,
         clip=clip,
         ceilings=before.ceilings,
         credits=before.credits,
@@ -244,13 +244,13 @@ def _choose(known: Forecast, n: int, settings: ExploreSettings, rules: Rules) ->
     paired = (ratio, known) if ratio is not None and top is None else None
     need = (0.0 if paired else first.floor.of(0.0 if top is None else top.value)) - credit
     step = STEPS[known.shown]
-    most = min(settings.max_novelty, 1.0 if settings.kept == 0 else MOST_WHEN_PAIRED)
+    most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
     nus = np.minimum(np.arange(0.0, most + step / 2, step), most)
     even = _even(settings)
     best: tuple[float, _Choice] | None = None
     limits = partial(within_limits, known, settings)
     new_parts = known.new_parts(even=even, limits=limits)
-    for old, old_sums in known.old_parts(settings.kept):
+    for old, old_sums in known.old_parts(settings.pi0_share):
         for new, new_sums in new_parts:
             candidate = Candidate(old, new, old_sums, new_sums)
             room = margins(candidate, nus, n=n, need=need, paired=paired, deviations=DEVIATIONS)

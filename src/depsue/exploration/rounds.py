@@ -34,7 +34,7 @@ CEILING_SHARE = 0.1
 """Share of delta for the ceiling on V(pi0)."""
 MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
-DRIFT_LEVEL = 0.01
+DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
 
@@ -59,7 +59,7 @@ class CampaignState:
         logging_policy: pi0.
         logs: D_0.
         campaign: its name, the salt of the folds.
-        level: delta of a first attempt.
+        delta: of a first attempt.
         base: the policy that logged D_0, where pi0 is no longer quite that: items were withdrawn.
         stretch: the largest pi0 / base, then.
     """
@@ -70,17 +70,17 @@ class CampaignState:
         logging_policy: Policy,
         logs: LoggedData,
         campaign: str,
-        level: float,
+        delta: float,
         *,
         base: Policy | None = None,
         stretch: float = 1.0,
     ) -> None:
         require_countable(settings, logs)
-        self.settings, self.pi0, self.campaign, self.level = (
+        self.settings, self.pi0, self.campaign, self.delta = (
             settings,
             logging_policy,
             campaign,
-            level,
+            delta,
         )
         self.logging_value = logs.mean_reward()
         self.newest, self.stretch = logs, stretch
@@ -124,7 +124,7 @@ class CampaignState:
             deployed={folds.round: self.base},
             promises=relative,
             within=False,
-            level=DRIFT_LEVEL / (self.settings.deployments - 1),
+            level=DRIFT_DELTA / (self.settings.deployments - 1),
         )
         if not self.drift.ok:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
@@ -143,7 +143,7 @@ class CampaignState:
         """
         if not self.earlier and self.settings.no_drift:
             promises = self.settings.promises
-            share = CEILING_SHARE * self.level / len(promises)
+            share = CEILING_SHARE * self.delta / len(promises)
             self.ceilings = {
                 one.name: ceiling(one, self.newest, share)
                 for one in promises
@@ -155,7 +155,7 @@ class CampaignState:
         if not certified:  # what is certain, or pi0, keeps relative floors up to 1 only
             ratios = {one.name: one.floor.ratio for one in self.settings.promises}
             self.may_owe |= {name for name, rho in ratios.items() if rho is None or rho > 1}
-        kept = max(self.settings.kept, 1e-12) if certified else 1.0
+        kept = max(self.settings.pi0_share, 1e-12) if certified else 1.0
         self.largest = self.stretch / ((1 - novelty) * kept) if novelty < 1 else 1e12
         self.largest_ever = max(self.largest_ever, self.largest)
 
@@ -170,7 +170,7 @@ class CampaignState:
             return {}
         readable = joined([folds.learn, folds.select])
         served = [*self.served[:-1], Served(readable, self.served[-1].decisions)]
-        delta = MARGIN_SHARE * self.level / len(self.settings.promises)
+        delta = MARGIN_SHARE * self.delta / len(self.settings.promises)
         found = {
             one.name: earned(
                 one,
@@ -273,7 +273,8 @@ def run_exploration(
     pi0 = environment.logging_policy
     reads = Reads() if reads is None else reads
     logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
-    course = CampaignState(settings, pi0, logs, campaign, reads.delta_of_attempt(settings.level, 1))
+    delta = reads.delta_of_attempt(settings.delta_of_deployment, 1)
+    course = CampaignState(settings, pi0, logs, campaign, delta)
     deployments: list[Exploration] = []
     remembered: list[CachedPolicy] = []
     for k in range(1, settings.deployments + 1):

@@ -1,6 +1,7 @@
-"""How certified exploration runs.
+"""How certified exploration runs, and what is best among policies that are safe.
 
-What is best among policies that are safe: more novelty, more value, or some of both.
+The settings are the same for a plan, a campaign and the dashboard. The objective says what to
+prefer among policies that are likely to pass: more novelty, more value, or some of both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from depsue import defaults
 from depsue.certificates import FRACTIONS
 from depsue.data.checks import FloatArray
 from depsue.errors import is_real, is_whole, require, require_delta, require_settings, short
@@ -41,8 +43,8 @@ def worth(objective: str | float, value: FloatArray, novelty: FloatArray) -> Flo
     if objective == MOST_NOVELTY:
         return np.asarray(novelty)
     if objective == BALANCED:
-        some = np.maximum(value, 0.5)  # far below any floor that is kept
-        gain = sum((1 - some ** -float(p)) / p for p in POWERS)
+        safe = np.maximum(value, 0.5)  # far below any floor that is kept
+        gain = sum((1 - safe ** -float(p)) / p for p in POWERS)
         return np.asarray(gain + DOUBLING * np.log1p(novelty / FIRST))
     weight = 0.0 if isinstance(objective, str) else float(objective)
     return np.asarray(value + weight * novelty)
@@ -64,17 +66,17 @@ class ExploreSettings:
 
     promises: tuple[Promise, ...] = (Promise(),)
     """What must hold; the first is what value means."""
-    delta: float = 0.05
+    delta: float = defaults.DELTA
     """How often the procedure may err."""
     per: Literal["deployment", "campaign"] = "deployment"
     """What delta is for: each deployment, or all of them together (delta / K each)."""
     safety: Literal["each", "cumulative"] = "each"
     """Every deployment above the floor, or their sum so far (Eq. 9): then margin is spent."""
-    objective: str | float = MOST_NOVELTY
+    objective: str | float = defaults.OBJECTIVE
     """"most novelty", "most value", "balanced", or a weight: value / V(pi0) + weight x novelty."""
-    deployments: int = 1
+    deployments: int = defaults.ROUNDS
     """K."""
-    max_novelty: float = 0.5
+    max_novelty: float = defaults.MAX_NOVELTY
     """No policy shows novel actions more often than this."""
     fractions: tuple[float, float, float] = FRACTIONS
     """Shares of learn, select and certify."""
@@ -137,14 +139,19 @@ class ExploreSettings:
         )
 
     @property
-    def level(self) -> float:
-        """delta of one deployment."""
+    def delta_of_deployment(self) -> float:
+        """How often one deployment may err: delta, or delta / K where delta is the campaign's."""
         return self.delta if self.per == "deployment" else self.delta / self.deployments
 
     @property
-    def kept(self) -> float:
+    def pi0_share(self) -> float:
         """Share of pi0 in the old part of every policy."""
         return self.keep if self.deployments > 1 and not self.no_drift else 0.0
+
+    @property
+    def even_share(self) -> float:
+        """Share of the novel exposure that is spread evenly: all of it where `novel` is uniform."""
+        return 1.0 if self.novel == "uniform" else self.even
 
     @property
     def certain(self) -> float:

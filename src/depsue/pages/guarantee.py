@@ -15,7 +15,7 @@ def says(story: Story) -> list[str]:
         each = "its one verdict" if k == 1 else f"each of up to {k} verdicts"
         rate = (
             f"Over the whole campaign, the procedure errs at most {delta} of the time: {each} is "
-            f"tested at {percent(explore.level)}."
+            f"tested at {percent(explore.delta_of_deployment)}."
         )
     else:
         most = percent(min(k * explore.delta, 1.0))
@@ -29,7 +29,7 @@ def says(story: Story) -> list[str]:
     )
     again = (
         f"Further attempts were declared: the j-th on the same rows is tested at "
-        f"{percent(explore.level)} x 2^-j."
+        f"{percent(explore.delta_of_deployment)} x 2^-j."
         if campaign.settings.retries
         else "A test that failed cannot be repeated on the same rows until it passes."
     )

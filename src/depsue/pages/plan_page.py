@@ -106,7 +106,7 @@ def defaults(explore: ExploreSettings) -> dict[str, str]:
     objective = explore.objective
     return {
         "floor": "" if ratio is None else f"{ratio:g}",
-        "delta": f"{explore.level:g}",
+        "delta": f"{explore.delta_of_deployment:g}",
         "objective": objective if isinstance(objective, str) else f"{objective:g}",
         "max_novelty": f"{explore.max_novelty:g}",
     }

@@ -18,7 +18,9 @@ LOGS = [WORLD.deploy(WORLD.logging_policy, 4000, round=k) for k in range(2)]
 def credits_after(floor: Floor, *, certified: bool) -> dict[str, Credit]:
     """Margin that round 2 may spend after pi0's own rows, served as one thing or another."""
     settings = ExploreSettings(promises=(Promise(floor),), safety="cumulative", deployments=3)
-    course = CampaignState(settings, WORLD.logging_policy, LOGS[0], "spring", settings.level)
+    course = CampaignState(
+        settings, WORLD.logging_policy, LOGS[0], "spring", settings.delta_of_deployment
+    )
     assert course.before(4000).credits == {}
     course.observe(LOGS[1], WORLD.logging_policy, novelty=0.0, certified=certified, trust=1.0)
     return dict(course.before(4000).credits)
@@ -51,4 +53,4 @@ def test_margin_is_not_counted_where_rows_belong_to_units() -> None:
     logs = world.deploy(world.logging_policy, 1000, round=0)
     settings = ExploreSettings(safety="cumulative", deployments=3)
     with pytest.raises(ConfigError, match="counts decisions, and promises with units are means"):
-        CampaignState(settings, world.logging_policy, logs, "spring", settings.level)
+        CampaignState(settings, world.logging_policy, logs, "spring", settings.delta_of_deployment)

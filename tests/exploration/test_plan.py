@@ -111,7 +111,7 @@ def test_rich_logs_allow_more_than_is_certain_and_the_certificate_agrees(
     assert plain.enough and better.enough
     assert better.pick.novelty >= plain.pick.novelty > plain.certain
     assert better.pick.novelty > better.certain + 0.02
-    settings = ExploreSettings(rewards=QUICK)
+    settings = ExploreSettings(objective="most novelty", deployments=1, rewards=QUICK)
     folds = three_folds(logs, "test")
     found = explore(folds, world.logging_policy, settings, seed=0, reads=Reads())
     assert found.novelty == pytest.approx(better.pick.novelty, abs=0.08)

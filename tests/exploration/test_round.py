@@ -21,7 +21,7 @@ from depsue.rewards import Blend, RewardSettings, fit_linear
 from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
-SETTINGS = ExploreSettings(rewards=QUICK)
+SETTINGS = ExploreSettings(objective="most novelty", deployments=1, rewards=QUICK)
 
 
 def small_world(seed: int = 0, **changes: object) -> World:
@@ -221,8 +221,8 @@ def test_wrong_propensities_are_refused(world: World, logs: LoggedData) -> None:
 
 
 def test_the_delta_of_a_campaign_is_split() -> None:
-    assert ExploreSettings(deployments=5, per="campaign").level == pytest.approx(0.01)
-    assert ExploreSettings(deployments=5).level == 0.05
+    assert ExploreSettings(deployments=5, per="campaign").delta_of_deployment == pytest.approx(0.01)
+    assert ExploreSettings(deployments=5).delta_of_deployment == 0.05
 
 
 def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: LoggedData) -> None:
