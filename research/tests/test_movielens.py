@@ -9,11 +9,12 @@ import pytest
 from depsue.errors import ConfigError, DataError, FileError
 from depsue_research.movielens import (
     PRESETS,
+    MovieLens,
     SimulatorSettings,
     movielens_setting,
+    read_movielens,
     train_simulator,
 )
-from depsue_research.movielens_files import MovieLens, read_movielens
 
 USERS = ["1::F::1::10::48067", "2::M::56::16::70072", "3::M::25::15::55117"]
 MOVIES = [

@@ -10,8 +10,14 @@ from scipy import sparse
 from depsue.errors import ConfigError, DataError, FileError
 from depsue.world import MeanRewards, RewardTable
 from depsue_research import wiki10
-from depsue_research.wiki10 import LabelRewards, documents_of, principal_components, wiki10_setting
-from depsue_research.wiki10_files import Wiki10, read_wiki10
+from depsue_research.wiki10 import (
+    LabelRewards,
+    Wiki10,
+    documents_of,
+    principal_components,
+    read_wiki10,
+    wiki10_setting,
+)
 
 
 def made_up(n: int = 600, n_labels: int = 60) -> tuple[sparse.csr_matrix, Any]:

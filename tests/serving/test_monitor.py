@@ -19,7 +19,7 @@ from depsue.serving.monitor import (
     delta_of_test,
     weights,
 )
-from depsue_research.monitor.simulate import PI0, POLICY, Life, means, stops_at
+from depsue_research.monitor import PI0, POLICY, Life, means, stops_at
 
 DELTA = 0.2  # a large one, so that too many false alarms would show
 LIVES = 300

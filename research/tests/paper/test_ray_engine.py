@@ -18,7 +18,7 @@ from depsue_research.paper import ray_engine
 from depsue_research.paper.cells import Cell, CellStore, Result, cells_of
 from depsue_research.paper.ray_engine import on_ray
 from depsue_research.paper.recipe import Recipe
-from depsue_research.paper.sweep import Progress, for_workers, in_processes, sweep
+from depsue_research.paper.sweep import SweepProgress, for_workers, in_processes, sweep
 
 ray: Any = import_module("ray")
 Cluster: Any = import_module("ray.cluster_utils").Cluster
@@ -96,7 +96,7 @@ def test_a_killed_node_loses_nothing_and_repeats_nothing(
             yielded.append(Cell.of(result))
             yield result
 
-    def kill(progress: Progress, result: Result) -> None:
+    def kill(progress: SweepProgress, result: Result) -> None:
         if progress.done == 1:
             wait_until(lambda: bool(cells_on(node)))
             killed.extend(cells_on(node))
@@ -153,7 +153,7 @@ def test_every_cell_has_one_thread(
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {name: os.environ.get(name) for name in names}
 
-    monkeypatch.setattr(ray_engine, "_on_a_node", threads)
+    monkeypatch.setattr(ray_engine, "run_on_node", threads)
     for found in on_ray(cluster.address)(quick, cells_of(quick, [0]), None):
         assert list(found.values()) == ["1", "1", "1"]
 
@@ -183,7 +183,7 @@ def test_a_local_cluster_is_private_and_ends_with_the_sweep(
 
 
 class ScriptedRay:
-    """As much of Ray as `_as_finished` calls; `finished` are there, the rest never will be."""
+    """As much of Ray as `as_finished` calls; `finished` are there, the rest never will be."""
 
     def __init__(self, *finished: str) -> None:
         self.exceptions = ray.exceptions
@@ -213,7 +213,7 @@ class ScriptedRay:
 
 def test_what_has_finished_comes_before_the_error() -> None:
     ray = ScriptedRay("a", "bad", "b", "dead", "c")
-    found = ray_engine._as_finished(ray, ["a", "bad", "b", "c", "dead", "d", "e"])
+    found = ray_engine.as_finished(ray, ["a", "bad", "b", "c", "dead", "d", "e"])
     assert [next(found)["cell"] for _ in range(3)] == ["a", "b", "c"]
     with pytest.raises(FileError, match="a rule. Found: bad"):
         next(found)
@@ -222,13 +222,13 @@ def test_what_has_finished_comes_before_the_error() -> None:
 
 def test_a_cell_that_no_node_ends_is_said_to_be() -> None:
     with pytest.raises(DepsueError, match="(?s)in 6 attempts.*WorkerCrashedError.*are kept"):
-        list(ray_engine._as_finished(ScriptedRay("dead"), ["dead"]))
+        list(ray_engine.as_finished(ScriptedRay("dead"), ["dead"]))
 
 
 def test_nodes_of_another_version_are_refused(quick: Recipe, movielens_folder: Path) -> None:
     cell = cells_of(quick, [0])[0]
     with pytest.raises(ConfigError, match="(?s)same version.*pip install 'depsue.ray.==0.0.0'"):
-        ray_engine._on_a_node(quick, cell, movielens_folder, "0.0.0")
+        ray_engine.run_on_node(quick, cell, movielens_folder, "0.0.0")
 
 
 def test_without_ray_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_what_the_user_set_is_left_alone(
     monkeypatch.chdir(tmp_path)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    ray_engine._own_token()
+    ray_engine.own_token()
     assert {name: os.environ[name] for name in TOKEN if name in os.environ} == {
         name: value for name, value in given.items() if name in TOKEN
     }

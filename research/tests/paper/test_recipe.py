@@ -1,12 +1,14 @@
 """Recipes: the shipped ones are the paper's, mistakes are named, hashes follow the settings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from research.tests.paper.outputs.made_up import movielens
 
 from depsue.errors import ConfigError, FileError
 from depsue.learners.gradient import ValueWithEntropy
-from depsue_research.paper.recipe import METHODS, Recipe, load_recipe, recipe_folder
+from depsue_research.paper.recipe import METHODS, Recipe, differences, load_recipe, recipe_folder
 
 SHIPPED = sorted(recipe_folder().glob("*.toml"))
 
@@ -111,3 +113,32 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
 def test_a_level_that_is_not_the_recipes(small_recipe: Recipe) -> None:
     with pytest.raises(ConfigError, match="beta must be one of the recipe's. Found: 3"):
         small_recipe.with_options(levels=(3.0,))
+
+
+PAPER = load_recipe(recipe_folder() / "paper-movielens.toml")
+
+
+def test_every_kind_of_setting_is_told_once() -> None:
+    recipe = PAPER.with_options(
+        steps=200, rows=5000, bound_every=10, levels=(-8.0, 8.0), methods=("naive_safe", "opg_cql")
+    )
+    words = differences(recipe)
+    assert words.startswith("Differs from recipes/paper-movielens.toml: ")
+    for change in (
+        "steps 200 (recipe: 10,000)",
+        "rows 5,000 (recipe: 500,000)",
+        "bound_every 10 (recipe: 1)",
+        "levels -8, 8 (recipe: -24, -16, -8, 0, 8, 16, 24)",
+        "methods naive_safe, opg_cql (recipe: opg_mean, ",
+    ):
+        assert words.count(change) == 1, change
+
+
+def test_other_settings_are_told_with_their_part() -> None:
+    other = replace(PAPER, rewards=replace(PAPER.rewards, members=7))
+    assert "rewards.members 7 (recipe: " in differences(other)
+
+
+def test_nothing_is_told_where_nothing_differs_or_is_known() -> None:
+    assert differences(PAPER) == ""
+    assert differences(movielens(rows=5)) == ""

@@ -14,7 +14,7 @@ from depsue.errors import ConfigError, DepsueError, FileError
 from depsue_research.paper.cells import GATHERED, Cell, CellStore, Result, cells_of
 from depsue_research.paper.recipe import Recipe, deployments_of
 from depsue_research.paper.run_cell import run_cell
-from depsue_research.paper.sweep import Progress, in_processes, sweep
+from depsue_research.paper.sweep import SweepProgress, in_processes, sweep
 
 Results = dict[Cell, Result]
 
@@ -87,7 +87,7 @@ def test_two_workers_find_the_same_to_the_bit(
 def test_an_interrupted_sweep_goes_on_where_it_stopped(
     whole: Results, small_recipe: Recipe, movielens_folder: Path, tmp_path: Path
 ) -> None:
-    def stop(progress: Progress, result: Result) -> None:
+    def stop(progress: SweepProgress, result: Result) -> None:
         if progress.done == 3:
             raise KeyboardInterrupt
 
@@ -117,7 +117,7 @@ def test_an_error_outside_the_engine_ends_the_engine(
         finally:
             ended.append(True)
 
-    def fail(progress: Progress, result: Result) -> None:
+    def fail(progress: SweepProgress, result: Result) -> None:
         raise FileError("no room is left")
 
     store = CellStore(tmp_path)
@@ -285,7 +285,7 @@ def test_progress_counts_cells_and_tells_the_time_left(
     # of 24 cells 18 were there; one second for each of six cells of equal weight
     assert [(cells, done) for cells, done, _ in told] == [(24, done) for done in range(19, 25)]
     assert [left for *_, left in told] == pytest.approx([5, 4, 3, 2, 1, 0])
-    assert Progress(cells=14, done=8, weight=10.0, weight_done=5.0).seconds_left is None
+    assert SweepProgress(cells=14, done=8, weight=10.0, weight_done=5.0).seconds_left is None
 
 
 @pytest.mark.parametrize("workers", [0, 513, 1.5, True])
@@ -318,7 +318,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(
 def test_a_killed_worker_is_one_message(
     small_recipe: Recipe, movielens_folder: Path, tmp_path: Path
 ) -> None:
-    def kill(progress: Progress, result: Result) -> None:
+    def kill(progress: SweepProgress, result: Result) -> None:
         for child in multiprocessing.active_children():
             child.kill()
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from depsue.errors import is_whole, require, short
 from depsue.progress import Watch, silent
-from depsue_research.error_rates.paper_kinds import paper_rates
-from depsue_research.error_rates.rate import GROUPS, Rate
-from depsue_research.error_rates.strict_kinds import TRIALS, repeated
+from depsue_research.error_rates.paper import paper_rates
+from depsue_research.error_rates.rates import GROUPS, Rate, repeated
+from depsue_research.error_rates.strict import TRIALS
 
 __all__ = ["GROUPS", "TRIALS", "Rate", "error_rates"]
 

@@ -7,10 +7,16 @@ policy is almost deterministic. And logs whose propensities are wrong, which mus
 
 from __future__ import annotations
 
-from depsue_research.hostile.campaigns import Case, cases, run_case
+from depsue_research.hostile.campaigns import (
+    WORLDS,
+    Case,
+    HostileWorld,
+    cases,
+    finished,
+    keep,
+    run_case,
+)
 from depsue_research.hostile.refusals import refused
-from depsue_research.hostile.store import finished, keep
-from depsue_research.hostile.worlds import WORLDS, HostileWorld
 
 __all__ = [
     "WORLDS",

@@ -1,25 +1,37 @@
-"""The page about the hostile worlds, as Markdown; every figure in it is computed from results."""
+"""The page and the figure about the hostile worlds; every number is computed from the results.
+
+`groups` gathers the campaigns of one kind and counts broken promises, `page` writes the Markdown,
+`figure` draws novelty against value, a panel for each world.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from depsue.data.checks import FloatArray
-from depsue_research.hostile.campaigns import DELTA, FLOOR, RECIPE
-from depsue_research.hostile.store import Result
-from depsue_research.hostile.summary import Broken, Group, by_name, groups, pooled, refusals
-from depsue_research.hostile.worlds import WORLDS
+from depsue.testing.binomial import binomial_tail, rate_interval
+from depsue_research.hostile.campaigns import DELTA, FLOOR, RECIPE, WORLDS, Result
 
-LEVEL = 0.01
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ALPHA = 0.01
 """Of the binomial test against delta."""
+
 POOLS = {
     "each": "Mode `each`",
     "cumulative": "Mode `cumulative`",
     "both": "Both modes",
     "certified": "Both modes, certified answers only, for the others are certain",
 }
+
 NONE, FEW = 1e-9, 0.01
 """Novelty that is none, and that is hardly any."""
 
@@ -70,6 +82,134 @@ def page(results: Sequence[Result], command: str) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+ROUNDING = 1e-9
+"""A value so little below the floor is at it."""
+
+ANSWERS = ("certified", "certain", "pi0")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """How often a promise was broken, of n deployments."""
+
+    count: int
+    n: int
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The exact 95% interval of the rate."""
+        return rate_interval(self.count, self.n)
+
+    @property
+    def p_value(self) -> float:
+        """One-sided: so many or more, if the true rate were delta."""
+        return binomial_tail(self.count, self.n, DELTA)
+
+    def __add__(self, other: Broken) -> Broken:
+        return Broken(self.count + other.count, self.n + other.n)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The campaigns of one world, K, mode of safety and objective, one a seed.
+
+    Args:
+        world, deployments, safety, objective: what they share.
+        runs: R results of `run_case` that were not refused.
+        refused: how many were.
+    """
+
+    world: str
+    deployments: int
+    safety: str
+    objective: str
+    runs: tuple[Result, ...]
+    refused: int = 0
+
+    @cached_property
+    def novelty(self) -> FloatArray:
+        """(R, K) true novelty."""
+        return self._table("novelty")
+
+    @cached_property
+    def value(self) -> FloatArray:
+        """(R, K) true value over V(pi0)."""
+        return self._table("value")
+
+    @cached_property
+    def anticipated(self) -> FloatArray:
+        """(R, K) the value over V(pi0) that was expected when the policy was chosen."""
+        return self._table("anticipated")
+
+    @property
+    def promised(self) -> FloatArray:
+        """(R, K) what the promise is about: each value, or the mean of all so far."""
+        if self.safety == "each":
+            return self.value
+        return np.cumsum(self.value, axis=1) / np.arange(1, self.deployments + 1)
+
+    @property
+    def broken(self) -> Broken:
+        """Deployments below the floor, or after which the mean so far was."""
+        return Broken(int((self.promised < FLOOR - ROUNDING).sum()), self.promised.size)
+
+    @property
+    def broken_certified(self) -> Broken:
+        """The same of the deployments with a certified answer: the others cannot do harm."""
+        own = self.promised[
+            np.array([[one["answer"] == "certified" for one in run["rounds"]] for run in self.runs])
+        ]
+        return Broken(int((own < FLOOR - ROUNDING).sum()), own.size)
+
+    @property
+    def answers(self) -> dict[str, int]:
+        """How often each of the three answers was given, over all deployments."""
+        seen = Counter(one["answer"] for run in self.runs for one in run["rounds"])
+        return {name: seen[name] for name in ANSWERS}
+
+    def _table(self, name: str) -> FloatArray:
+        return np.array([[one[name] for one in run["rounds"]] for run in self.runs])
+
+
+def groups(results: Iterable[Result]) -> list[Group]:
+    """The results of campaigns by what they share, in the order of their first ones."""
+    found: dict[tuple[str, int, str, str], list[Result]] = {}
+    for one in results:
+        if "rounds" in one:
+            key = (one["world"], one["deployments"], one["safety"], one["objective"])
+            found.setdefault(key, []).append(one)
+    made = []
+    for key, runs in found.items():
+        kept = tuple(run for run in runs if run["rounds"])
+        made.append(Group(*key, kept, len(runs) - len(kept)))
+    return made
+
+
+def pooled(some: Iterable[Group]) -> dict[str, Broken]:
+    """Broken promises in all worlds: by mode of safety, together, and of certified answers only."""
+    found = {name: Broken(0, 0) for name in ("each", "cumulative", "both", "certified")}
+    for group in some:
+        if group.runs:
+            for name in (group.safety, "both"):
+                found[name] = found[name] + group.broken
+            found["certified"] = found["certified"] + group.broken_certified
+    return found
+
+
+def refusals(results: Iterable[Result]) -> dict[tuple[str, int], list[str | None]]:
+    """(who was asked about what, rows) -> the messages, None where nothing was refused."""
+    found: dict[tuple[str, int], list[str | None]] = {}
+    for one in results:
+        for answer in one.get("answers", ()):
+            found.setdefault((answer["what"], answer["rows"]), []).append(answer["said"])
+    return found
+
+
+def by_name(some: Iterable[Group]) -> Mapping[tuple[str, int, str, str], Group]:
+    """The groups that have runs, by world, K, safety and objective."""
+    return {(g.world, g.deployments, g.safety, g.objective): g for g in some if g.runs}
+
+
 def _seeds(found: Sequence[Group]) -> str:
     counts = sorted({len(group.runs) + group.refused for group in found})
     if not counts:
@@ -105,7 +245,7 @@ def _broken(broken: Broken) -> str:
 
 
 def _test(broken: Broken) -> str:
-    said = "passes" if broken.p_value >= LEVEL else "**fails**"
+    said = "passes" if broken.p_value >= ALPHA else "**fails**"
     return f"{said} the one-sided binomial test against delta (p = {broken.p_value:.2g})"
 
 
@@ -238,3 +378,89 @@ def _refused(results: Sequence[Result]) -> list[str]:
             "",
         ]
     return lines
+
+
+BLUE, GREEN, BROWN, RED, GREY = "#1f5a96", "#2e7d4f", "#8a5a00", "#b3312c", "#6b7280"
+
+COLOURS = {1: BROWN, 2: GREEN, 5: BLUE}
+
+MARKERS = {"each": "o", "cumulative": "^"}
+
+PLACES = ((1, "each"), (2, "each"), (2, "cumulative"), (5, "each"), (5, "cumulative"))
+
+DODGE = 0.01
+"""By so much in novelty the marks of neighbouring kinds are set apart, or they would hide each
+other at the level that is certain and at one half."""
+
+TITLES = {
+    "plain": "plain",
+    "worthless": "worthless novel items",
+    "rare rewards": "a reward in 1,000",
+    "deterministic": "pi0 almost deterministic",
+}
+
+
+def figure(results: Sequence[Result]) -> Figure:
+    """Each campaign's last deployment as a small mark, their means as large ones.
+
+    Marks of the five kinds are set apart a little. In the mode `cumulative` the promise is about
+    the mean over the deployments, so single deployments may lie below the floor there.
+    """
+    from matplotlib.figure import Figure as NewFigure
+
+    found = [g for g in groups(results) if g.runs and g.objective == RECIPE]
+    drawn = NewFigure(figsize=(10.5, 7.6), layout="constrained")
+    for axis, name in zip(drawn.subplots(2, 2).ravel(), WORLDS, strict=True):
+        own = [g for g in found if g.world == name]
+        for group in own:
+            _marks(axis, group)
+        _frame(axis, own, TITLES[name])
+    drawn.legend(handles=_handles(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    return drawn
+
+
+def _marks(axis: Axes, group: Group) -> None:
+    place = PLACES.index((group.deployments, group.safety))
+    x, y = group.novelty[:, -1] + DODGE * (place - 2), group.value[:, -1]
+    colour, marker = COLOURS[group.deployments], MARKERS[group.safety]
+    axis.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.3, lw=0, zorder=2)
+    axis.scatter(
+        x.mean(), y.mean(), s=85, marker=marker, color=colour, edgecolors="white", zorder=4
+    )
+
+
+def _frame(axis: Axes, own: Sequence[Group], title: str) -> None:
+    values = np.concatenate([[0.95, 1.0], *(g.value[:, -1] for g in own)])
+    room = 0.06 * float(values.max() - values.min())
+    low, high = float(values.min()) - room, float(values.max()) + room
+    axis.axhspan(low - 1, FLOOR, color=RED, alpha=0.05, lw=0)
+    axis.axhline(FLOOR, color=RED, ls="--", lw=1.1, zorder=1)
+    axis.axhline(1.0, color=GREY, ls=":", lw=0.9, zorder=1)
+    axis.axvline(1 - FLOOR, color=GREY, ls="-.", lw=0.9, zorder=1)
+    naive = [run["naive_value"] for g in own for run in g.runs]
+    if naive:
+        axis.scatter(
+            1 - FLOOR, np.mean(naive), s=75, marker="s", color=GREY, edgecolors="white", zorder=5
+        )
+    axis.set(
+        title=title,
+        xlim=(-0.03, 0.54),
+        ylim=(low, high),
+        xlabel="novelty of the last deployment",
+        ylabel="true value / V(pi0)",
+    )
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _handles() -> list[object]:
+    from matplotlib.lines import Line2D
+
+    marks = [("K = 1", BROWN, "o")]
+    for k in (2, 5):
+        marks += [(f"K = {k}, {how}", COLOURS[k], marker) for how, marker in MARKERS.items()]
+    marks.append(("Naive Safe Exploration", GREY, "s"))
+    lines = [("floor", RED, "--"), ("V(pi0)", GREY, ":"), ("level that is certain", GREY, "-.")]
+    return [
+        *(Line2D([], [], ls="none", marker=m, ms=8, color=c, label=name) for name, c, m in marks),
+        *(Line2D([], [], color=c, ls=style, lw=1.2, label=name) for name, c, style in lines),
+    ]

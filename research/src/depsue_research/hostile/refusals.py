@@ -25,9 +25,7 @@ from depsue.exploration.rounds import run_exploration
 from depsue.policies import BasePolicy, OwnPolicy, ScoreTable
 from depsue.protocols import Policy
 from depsue.world import World
-from depsue_research.hostile.campaigns import Case
-from depsue_research.hostile.store import Result
-from depsue_research.hostile.worlds import WORLDS
+from depsue_research.hostile.campaigns import WORLDS, Case, Result
 
 WRONG = 0.2
 """Share of wrong propensities."""

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from depsue.errors import require, short
 from depsue.progress import Watch, silent
-from depsue_research.hostile.campaigns import cases, run_case
+from depsue_research.hostile.campaigns import WORLDS, Result, cases, finished, keep, run_case
 from depsue_research.hostile.refusals import config_of, key_of, refused
-from depsue_research.hostile.store import Result, finished, keep
-from depsue_research.hostile.worlds import WORLDS
 
 LAST = "wrong propensities"
 """The world whose logs must be refused, by the name that `worlds` uses."""

@@ -66,17 +66,17 @@ def on_ray(address: str | None = None, *, workers: int | None = None) -> Engine:
         with _connected(ray, address, workers):
             task = ray.remote(
                 num_cpus=1, max_retries=RETRIES, runtime_env={"env_vars": for_workers.VARIABLES}
-            )(_on_a_node)
+            )(run_on_node)
             references = [
                 task.options(name=str(cell)).remote(recipe, cell, folder, __version__)
                 for cell in long_first(cells)
             ]
-            yield from _as_finished(ray, references)
+            yield from as_finished(ray, references)
 
     return engine
 
 
-def _on_a_node(recipe: Recipe, cell: Cell, data: Path | None, version: str) -> Result:
+def run_on_node(recipe: Recipe, cell: Cell, data: Path | None, version: str) -> Result:
     require(
         version == __version__,
         "all nodes must have the same version of depsue",
@@ -86,7 +86,7 @@ def _on_a_node(recipe: Recipe, cell: Cell, data: Path | None, version: str) -> R
     return run_cell(recipe, cell, data)
 
 
-def _as_finished(ray: Any, references: list[Any]) -> Iterator[Result]:
+def as_finished(ray: Any, references: list[Any]) -> Iterator[Result]:
     """Results in the order they come; after a failure those that have finished, then the error."""
     waiting, problem = references, None
     try:
@@ -143,7 +143,7 @@ def _start(ray: Any, address: str | None, workers: int | None) -> None:
     options: dict[str, Any] = {"address": address}
     if address is None:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        _own_token()
+        own_token()
         options = {
             "address": "local",  # None would take any cluster that it finds
             "num_cpus": workers,
@@ -164,7 +164,7 @@ def _start(ray: Any, address: str | None, workers: int | None) -> None:
         raise ConfigError(rule, found=found, cure=cure) from problem
 
 
-def _own_token() -> None:
+def own_token() -> None:
     """A token without which nobody may run code on the local cluster, where the user has none.
 
     The cluster listens on all interfaces, so it does need one. Ray would make one that others can

@@ -1,4 +1,9 @@
-"""Recipes: all settings of an experiment, as a TOML file that a person can read and change."""
+"""Recipes: all settings of an experiment, as a TOML file that a person can read and change.
+
+A *level* is here, in the cells and in everything that is made from them, the parameter of the
+logging policy: beta on MovieLens, epsilon on Wiki10. In `depsue` the
+word means something else: a step of a `MixtureLadder`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,12 +50,15 @@ METHODS = (
 """OPG with the mean and the min of the naive ensemble, with CQL; Naive Safe Exploration; DEPSUE
 with K = 1 (Safe OPG), 2 and 5; certified exploration with the same K, every deployment above the
 floor, and for K >= 2 also with the cumulative promise of Eq. 9."""
+
 SET_ELSEWHERE: dict[type, set[str]] = {
     ExploreSettings: {"promises", "safety", "deployments", "rewards"}
 }
 """Settings that the recipe's other keys, or the method, decide."""
+
 LEVEL = {"movielens": "beta", "wiki10": "epsilon"}
 """What the levels of an experiment are."""
+
 S = TypeVar("S", OpgSettings, SafeOpgSettings, RewardSettings, ExploreSettings)
 
 
@@ -196,17 +204,6 @@ class Recipe:
         )
 
 
-def deployments_of(method: str) -> int:
-    """K; 1 for the methods that deploy once."""
-    parts = method.split("_")
-    return int(parts[1]) if parts[0] in ("depsue", "explore") else 1
-
-
-def recipe_folder() -> Path:
-    """Where the recipes are: beside the package, in the repository."""
-    return Path(__file__).parents[3] / "recipes"
-
-
 def load_recipe(path: str | Path) -> Recipe:
     """The recipe in a TOML file; unknown keys and wrong values are refused."""
     path = Path(path)
@@ -217,7 +214,7 @@ def load_recipe(path: str | Path) -> Recipe:
         raise FileError(
             "a recipe must be a readable file",
             found=f"{path}: {problem.strerror}",
-            cure=f"give a path; depsue comes with {shipped}",
+            cure=f"give a path; depsue-research comes with {shipped}",
         ) from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise FileError("a recipe must be valid TOML", found=f"{path}: {problem}") from problem
@@ -252,6 +249,46 @@ def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
         raise ConfigError(
             "a recipe's values must have the right types", found=str(problem)
         ) from problem
+
+
+def recipe_folder() -> Path:
+    """Where the recipes are: beside the package, in the repository."""
+    return Path(__file__).parents[3] / "recipes"
+
+
+def deployments_of(method: str) -> int:
+    """K; 1 for the methods that deploy once."""
+    parts = method.split("_")
+    return int(parts[1]) if parts[0] in ("depsue", "explore") else 1
+
+
+PLAIN = ("steps", "bound_every")
+"""Settings that go by one name in all parts of a recipe; others are named with their part."""
+
+
+def differences(recipe: Recipe) -> str:
+    """One line: Differs from recipes/paper-movielens.toml: bound_every 10 (recipe: 1).
+
+    Empty where nothing differs, or where no recipe of that name comes with depsue_research.
+    """
+    path = recipe_folder() / f"{recipe.name}.toml"
+    if not path.is_file():
+        return ""
+    shipped = load_recipe(path)
+    changes: list[str] = []
+    for setting in fields(Recipe):
+        here, there = getattr(recipe, setting.name), getattr(shipped, setting.name)
+        if is_dataclass(here) and is_dataclass(there):
+            changes += [
+                _change(part.name if part.name in PLAIN else f"{setting.name}.{part.name}", a, b)
+                for part in fields(here)
+                if (a := getattr(here, part.name)) != (b := getattr(there, part.name))
+            ]
+        elif here != there and setting.name != "name":
+            changes.append(_change(setting.name, here, there))
+    if not changes:
+        return ""
+    return f"Differs from recipes/{path.name}: {'; '.join(dict.fromkeys(changes))}."
 
 
 def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
@@ -320,3 +357,15 @@ def _plain(value: Any) -> Any:
             name: list(v) if isinstance(v, tuple) else v for name, v in out.items() if v is not None
         }
     return value
+
+
+def _change(name: str, here: Any, there: Any) -> str:
+    return f"{name} {_shown(here)} (recipe: {_shown(there)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -21,11 +21,11 @@ from depsue_research.paper.worlds import check_data
 
 Engine: TypeAlias = Callable[[Recipe, Sequence[Cell], Path | None], Iterator[Result]]
 """Yields the results of the cells as they finish, in any order."""
-OnResult: TypeAlias = Callable[["Progress", Result], None]
+OnResult: TypeAlias = Callable[["SweepProgress", Result], None]
 
 
 @dataclass
-class Progress:
+class SweepProgress:
     """How far a sweep is; a cell's weight is the gradient steps it takes."""
 
     cells: int
@@ -67,7 +67,7 @@ def sweep(
     finished = store.finished(recipe)
     missing = [cell for cell in wanted if cell not in finished]
     weights = {cell: _weight(recipe, cell) for cell in wanted}
-    progress = Progress(
+    progress = SweepProgress(
         cells=len(wanted),
         done=len(wanted) - len(missing),
         weight=sum(weights.values()),

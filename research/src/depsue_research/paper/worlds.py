@@ -11,11 +11,21 @@ import numpy as np
 from depsue.data.checks import Array
 from depsue.world import World
 from depsue_research.data_files import data_folder
-from depsue_research.movielens import MovieLensSetting, movielens_setting, train_simulator
-from depsue_research.movielens_files import MovieLens, read_movielens
+from depsue_research.movielens import (
+    MovieLens,
+    MovieLensSetting,
+    movielens_setting,
+    read_movielens,
+    train_simulator,
+)
 from depsue_research.paper.recipe import Recipe
-from depsue_research.wiki10 import Documents, Wiki10Setting, documents_of, wiki10_setting
-from depsue_research.wiki10_files import read_wiki10
+from depsue_research.wiki10 import (
+    Documents,
+    Wiki10Setting,
+    documents_of,
+    read_wiki10,
+    wiki10_setting,
+)
 
 FOLDERS = {"movielens": "ml-1m", "wiki10": "wiki10"}
 

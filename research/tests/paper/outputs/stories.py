@@ -5,8 +5,8 @@ from typing import Any
 from research.tests.paper.outputs.made_up import Story, made_up_runs, movielens
 
 from depsue_research.paper.cells import Cell
-from depsue_research.paper.outputs.claim import Claim
 from depsue_research.paper.outputs.claims import all_claims
+from depsue_research.paper.outputs.evidence import Claim
 from depsue_research.paper.outputs.reading import DEPSUE, NAIVE, OPG
 from depsue_research.paper.recipe import Recipe, deployments_of
 

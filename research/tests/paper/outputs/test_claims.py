@@ -15,8 +15,8 @@ from research.tests.paper.outputs.stories import (
 )
 
 from depsue_research.paper.cells import Cell
-from depsue_research.paper.outputs.claim import FAILS, HOLDS, UNEXPLAINED, UNKNOWN
 from depsue_research.paper.outputs.claims import CHECKS, all_claims, claims_markdown, tally
+from depsue_research.paper.outputs.evidence import FAILS, HOLDS, UNEXPLAINED, UNKNOWN
 from depsue_research.paper.outputs.reading import OPG
 
 

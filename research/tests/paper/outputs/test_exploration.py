@@ -5,11 +5,11 @@ from typing import Any
 from research.tests.paper.outputs.made_up import made_up_runs, movielens
 
 from depsue_research.paper.cells import Cell
-from depsue_research.paper.outputs.figures_exploration import exploration as figure
+from depsue_research.paper.outputs.figures import exploration as figure
 from depsue_research.paper.outputs.published import published
 from depsue_research.paper.outputs.reading import Runs
 from depsue_research.paper.outputs.table import Table
-from depsue_research.paper.outputs.tables_exploration import exploration
+from depsue_research.paper.outputs.tables import exploration
 
 
 def story(cell: Cell) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from research.tests.paper.outputs.made_up import made_up_runs, movielens, wiki10
 
 from depsue.data.checks import FloatArray
 from depsue_research.paper.cells import Cell
+from depsue_research.paper.outputs.drawing import COLOURS
 from depsue_research.paper.outputs.figures import all_figures
-from depsue_research.paper.outputs.intervals import half_width
-from depsue_research.paper.outputs.method_names import COLOURS, NAMES
-from depsue_research.paper.outputs.reading import Runs
+from depsue_research.paper.outputs.reading import NAMES, Runs, half_width
 
 
 def figures(runs: Runs) -> dict[str, Figure]:

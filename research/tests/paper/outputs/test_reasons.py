@@ -5,7 +5,7 @@ from typing import Any
 from research.tests.paper.outputs.stories import LOGGING, movielens_claim, only, uniform
 
 from depsue_research.paper.cells import Cell
-from depsue_research.paper.outputs.claim import FAILS, HOLDS, UNEXPLAINED
+from depsue_research.paper.outputs.evidence import FAILS, HOLDS, UNEXPLAINED
 from depsue_research.paper.outputs.reading import NAIVE
 
 

@@ -15,7 +15,7 @@ from depsue_research.paper.outputs.tables import all_tables
 from depsue_research.paper.recipe import load_recipe, recipe_folder, recipe_from
 
 SMALL = movielens(levels=[-8, 0, 8])
-COMMAND = "depsue reproduce movielens --seeds 2"
+COMMAND = "depsue-research reproduce movielens --seeds 2"
 
 
 @pytest.fixture(scope="module")

@@ -1,41 +1,157 @@
-"""Statements on MovieLens: the statistics and the five stages in the paper's appendix."""
+"""Statements on MovieLens in the paper's appendix: validation OPE, statistics, and five stages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from depsue_research.paper.outputs import reasons
-from depsue_research.paper.outputs.claim import (
+from depsue_research.paper.outputs.evidence import (
     Check,
-    Evidence,
-    Finding,
+    Measurement,
     NotMeasured,
+    RunEvidence,
     average,
     because,
     by_method,
     listed,
 )
-from depsue_research.paper.outputs.intervals import deviation
-from depsue_research.paper.outputs.method_names import NAMES
 from depsue_research.paper.outputs.reading import (
     DEPSUE,
+    NAIVE,
+    NAMES,
     OPG,
+    Verdicts,
+    deviation,
     novelties,
     novelty,
     relative_values,
+    validated,
     value,
+    verdicts,
 )
-from depsue_research.paper.outputs.reasons_models import cql_shuns_novel, naive_near_uniform
-from depsue_research.paper.outputs.tables_outcome import ADEQUATE
+from depsue_research.paper.outputs.reasons import (
+    cql_shuns_novel,
+    estimator_is_near,
+    model_is_right,
+    naive_near_uniform,
+)
+from depsue_research.paper.outputs.tables import ADEQUATE
+
+
+def dm_accepts_all(e: RunEvidence) -> Measurement:
+    """Unsafe policies that DM accepts."""
+    found = {m: _judged(e, m, "dm") for m in OPG}
+    shares = {m: _unsafe(v, m) for m, v in found.items()}
+    why = [
+        model_is_right(e),
+        *(estimator_is_near(e, m, "dm") for m in OPG),
+    ]
+    return Measurement(_accepted(found), min(shares.values()) == 1, because(*why))
+
+
+def dr_accepts_half(e: RunEvidence) -> Measurement:
+    """Unsafe policies that DR accepts."""
+    found = {m: _judged(e, m, "dr") for m in OPG}
+    shares = [_unsafe(v, m) for m, v in found.items()]
+    why = [
+        model_is_right(e),
+        *(estimator_is_near(e, m, "dr") for m in OPG),
+    ]
+    return Measurement(_accepted(found), all(0.3 <= s <= 0.8 for s in shares), because(*why))
+
+
+def ips_refuses_naive(e: RunEvidence) -> Measurement:
+    """Policies of OPG (naive) that IPS refuses, safe and unsafe."""
+    text, holds = {}, True
+    for method in NAIVE:
+        v = _judged(e, method, "ips")
+        unsafe = _unsafe(v, method)
+        if v.safe_refused is None:
+            raise NotMeasured(f"No policy of {NAMES[method]} was better than pi0.")
+        holds &= v.safe_refused >= 0.75 and 1 - unsafe >= 0.75
+        text[method] = f"safe {v.refused}/{v.better}, unsafe {v.worse - v.accepted}/{v.worse}"
+    return Measurement(f"Refused: {by_method(text)}", holds, because(_ips_reason(e, NAIVE)))
+
+
+def ips_accepts_cql(e: RunEvidence) -> Measurement:
+    """Unsafe policies of OPG (w/ CQL) that IPS accepts."""
+    v = _judged(e, "opg_cql", "ips")
+    holds = _unsafe(v, "opg_cql") > 0.3
+    return Measurement(_accepted({"opg_cql": v}), holds, because(_ips_reason(e, ("opg_cql",))))
+
+
+def ips_differs(e: RunEvidence) -> Measurement:
+    """IPS on naive policies and on CQL's."""
+    e = e.shared(*OPG)
+    found = {m: _judged(e, m, "ips") for m in OPG}
+    shares = {m: _unsafe(v, m) for m, v in found.items()}
+    holds = all(abs(shares[m] - shares["opg_cql"]) >= 0.1 for m in NAIVE)
+    return Measurement(_accepted(found), holds, because(_ips_reason(e, OPG)))
+
+
+def _judged(e: RunEvidence, method: str, estimator: str) -> Verdicts:
+    if not validated(e.runs, method):
+        raise NotMeasured(f"No policy of {NAMES[method]} was validated.")
+    return verdicts(e.runs, method, estimator)
+
+
+def _unsafe(v: Verdicts, method: str) -> float:
+    if v.unsafe_accepted is None:
+        raise NotMeasured(f"No policy of {NAMES[method]} was worse than pi0.")
+    return v.unsafe_accepted
+
+
+def _accepted(found: dict[str, Verdicts]) -> str:
+    counts = {m: f"{v.accepted}/{v.worse}" for m, v in found.items()}
+    return f"Unsafe policies accepted: {by_method(counts)}"
+
+
+def _ips_reason(e: RunEvidence, methods: Iterable[str]) -> str:
+    return " ".join(filter(None, (estimator_is_near(e, m, "ips") for m in methods)))
+
+
+VALIDATION_CHECKS = (
+    Check(
+        "DM detects no unsafe policy.",
+        "appendix, validation OPE",
+        "DM accepts all policies with V(pi) <= V(pi0), of each OPG.",
+        dm_accepts_all,
+    ),
+    Check(
+        "DR lets about half of the unsafe policies pass.",
+        "appendix, validation OPE",
+        "DR accepts between .3 and .8 of them, of each OPG.",
+        dr_accepts_half,
+    ),
+    Check(
+        "IPS refuses almost all policies of OPG (naive), whether safe or not.",
+        "appendix, validation OPE",
+        "IPS refuses at least three quarters of the safe and of the unsafe ones, of both variants.",
+        ips_refuses_naive,
+    ),
+    Check(
+        "IPS accepts more than 30% of the unsafe policies of OPG (w/ CQL).",
+        "appendix, validation OPE",
+        "IPS accepts more than .3 of them.",
+        ips_accepts_cql,
+    ),
+    Check(
+        "IPS varies so much that its results differ between OPG (naive) and OPG (w/ CQL).",
+        "appendix, validation OPE",
+        "The shares of unsafe policies accepted differ by at least .1 from both naive variants.",
+        ips_differs,
+    ),
+)
+
 
 LAST = "depsue_5"
 FAR = 0.05
 """How far above the others a worst value must be to be far above."""
 
 
-def almost_always_safe(e: Evidence) -> Finding:
+def almost_always_safe(e: RunEvidence) -> Measurement:
     """Violations of DEPSUE over all runs."""
     counts = {m: e.violations(m) for m in DEPSUE}
     every = [c for by in counts.values() for c in by.values()]
@@ -45,34 +161,34 @@ def almost_always_safe(e: Evidence) -> Finding:
     ]
     text = f"{share:.3f} of the runs" + (f" ({'; '.join(where)})." if where else ".")
     why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last")]
-    return Finding(text, share <= e.delta, because(*why))
+    return Measurement(text, share <= e.delta, because(*why))
 
 
-def worst_is_better(e: Evidence) -> Finding:
+def worst_is_better(e: RunEvidence) -> Measurement:
     """The worst relative value of K = 5 and of the OPGs."""
     both = e.shared(*OPG, LAST)
     worst = {m: float(both.pooled(m, value()).min()) for m in (*OPG, LAST)}
     text = by_method({m: f"{w:.3f}" for m, w in worst.items()})
     near = [m for m in OPG if worst[LAST] - worst[m] < FAR]
     why = f"Less than {FAR:g} above: {', '.join(NAMES[m] for m in near)}."
-    return Finding(
+    return Measurement(
         f"Worst of {e.runs.seeds_in_words()}: {text}",
         not near,
         because(why, *reasons.of_violations(both, LAST, "last")),
     )
 
 
-def opg_novelty_is_higher(e: Evidence) -> Finding:
+def opg_novelty_is_higher(e: RunEvidence) -> Measurement:
     """Mean novelty of the OPGs against DEPSUE's."""
     e = e.shared(*OPG, *DEPSUE)
     found = {m: average(e.novelties(m)) for m in (*OPG, *DEPSUE)}
     holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
     text = by_method({m: f"{x:.3f}" for m, x in found.items()})
     why = (cql_shuns_novel(e), reasons.margin_frees_the_last(e, LAST))
-    return Finding(text, holds, because(*why))
+    return Measurement(text, holds, because(*why))
 
 
-def opg_novelty_varies(e: Evidence) -> Finding:
+def opg_novelty_varies(e: RunEvidence) -> Measurement:
     """Deviation of novelty over the seeds."""
     e = e.shared(*OPG, *DEPSUE)
     found = {}
@@ -83,85 +199,85 @@ def opg_novelty_varies(e: Evidence) -> Finding:
         found[method] = float(np.mean([s for s in spread if s is not None]))
     holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
     text = by_method({m: f"{x:.4f}" for m, x in found.items()})
-    return Finding(
+    return Measurement(
         text,
         holds,
         because(naive_near_uniform(e, of_novelty=True), cql_shuns_novel(e)),
     )
 
 
-def opg_seldom_novel(e: Evidence) -> Finding:
+def opg_seldom_novel(e: RunEvidence) -> Measurement:
     """Runs of the OPGs with a novelty of at least .1."""
     share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in OPG}
     text = by_method({m: f"{s:.2f}" for m, s in share.items()})
     why = naive_near_uniform(e, of_novelty=True)
-    return Finding(text, max(share.values()) <= 0.5, because(why))
+    return Measurement(text, max(share.values()) <= 0.5, because(why))
 
 
-def depsue_more_often_novel(e: Evidence) -> Finding:
+def depsue_more_often_novel(e: RunEvidence) -> Measurement:
     """Runs of DEPSUE and of the OPGs with a novelty of at least .1."""
     e = e.shared(*OPG, *DEPSUE)
     share = {m: float((e.pooled(m, novelty()) >= ADEQUATE).mean()) for m in (*OPG, *DEPSUE)}
     text = by_method({m: f"{s:.2f}" for m, s in share.items()})
     holds = all(share[LAST] > share[m] for m in OPG)
-    return Finding(text, holds, because(naive_near_uniform(e, of_novelty=True)))
+    return Measurement(text, holds, because(naive_near_uniform(e, of_novelty=True)))
 
 
-def stages_improve(e: Evidence) -> Finding:
+def stages_improve(e: RunEvidence) -> Measurement:
     """Value and novelty of the fifth deployment less those of the first."""
     values = e.means(LAST, lambda r: float(relative_values(r)[-1] - relative_values(r)[0]))
     novel = e.means(LAST, lambda r: float(novelties(r)[-1] - novelties(r)[0]))
     moves = {v: (values[v], novel[v]) for v in e.levels}
     holds = all(a > 0 and b > 0 for a, b in moves.values())
     text = f"From k = 1 to 5: value {_signed(values)}; novelty {_signed(novel)}."
-    return Finding(text, holds, because(reasons.spent_on_novelty(e, moves)))
+    return Measurement(text, holds, because(reasons.spent_on_novelty(e, moves)))
 
 
-def bolder_when_poor_and_stochastic(e: Evidence) -> Finding:
+def bolder_when_poor_and_stochastic(e: RunEvidence) -> Measurement:
     """Novelty of K = 5 by level."""
     e.need_levels(e.poor_and_stochastic, e.good)
     found = e.novelties(LAST, (*e.poor_and_stochastic, *e.good))
     holds = _apart(found, e)
     freed = reasons.margin_frees_the_last(e, LAST)
-    return Finding(by_method({LAST: listed(found)}), holds, because(freed))
+    return Measurement(by_method({LAST: listed(found)}), holds, because(freed))
 
 
-def bound_rises_when_stochastic(e: Evidence) -> Finding:
+def bound_rises_when_stochastic(e: RunEvidence) -> Measurement:
     """The bound of the first deployment over V_on(pi0), by level."""
     e.need_published()
     others = tuple(v for v in e.levels if v not in e.stochastic)
     e.need_levels(e.stochastic, others)
     found = e.means(LAST, lambda r: float(r["deployments"][0]["bound"] / r["on_policy"]))
     holds = min(found[v] for v in e.stochastic) > max(found[v] for v in others)
-    return Finding(by_method({LAST: listed(found)}), holds)
+    return Measurement(by_method({LAST: listed(found)}), holds)
 
 
-def margin_larger_when_poor(e: Evidence) -> Finding:
+def margin_larger_when_poor(e: RunEvidence) -> Measurement:
     """The margin before the last deployment over V_on(pi0), by level."""
     e.need_levels(e.poor, e.good)
     levels = (*e.poor, *e.good)
     found = e.means(LAST, lambda r: float(r["deployments"][-1]["margin"] / r["on_policy"]), levels)
     holds = min(found[v] for v in e.poor) > max(found[v] for v in e.good)
-    return Finding(by_method({LAST: listed(found)}), holds)
+    return Measurement(by_method({LAST: listed(found)}), holds)
 
 
-def cautious_when_near_optimal(e: Evidence) -> Finding:
+def cautious_when_near_optimal(e: RunEvidence) -> Measurement:
     """Novelty of K = 5 at the two largest levels."""
     best = e.best
     found = e.novelties(LAST, best)
     why = (reasons.margin_frees_the_last(e, LAST, best), reasons.bound_not_reached(e, LAST, best))
-    return Finding(by_method({LAST: listed(found)}), max(found.values()) <= 0.05, because(*why))
+    return Measurement(by_method({LAST: listed(found)}), max(found.values()) <= 0.05, because(*why))
 
 
 def _signed(figures: Mapping[float, float]) -> str:
     return ", ".join(f"{v:g}: {x:+.3f}" for v, x in figures.items())
 
 
-def _apart(found: Mapping[float, float], e: Evidence) -> bool:
+def _apart(found: Mapping[float, float], e: RunEvidence) -> bool:
     return min(found[v] for v in e.poor_and_stochastic) > max(found[v] for v in e.good)
 
 
-CHECKS = (
+STAGE_CHECKS = (
     Check(
         "DEPSUE satisfies the constraint in almost every condition, but for a few runs with K = 5.",
         "appendix, table of violations",

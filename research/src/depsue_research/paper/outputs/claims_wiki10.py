@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from depsue_research.paper.outputs import reasons
-from depsue_research.paper.outputs.claim import (
+from depsue_research.paper.outputs.evidence import (
     Check,
-    Evidence,
-    Finding,
+    Measurement,
+    RunEvidence,
     because,
     by_method,
     counted,
@@ -19,7 +19,7 @@ from depsue_research.paper.outputs.reading import DEPSUE, OPG, novelties
 SAFE = "naive_safe"
 
 
-def opg_always_violates(e: Evidence) -> Finding:
+def opg_always_violates(e: RunEvidence) -> Measurement:
     """Violations of the OPGs."""
     counts = {m: e.violations(m) for m in OPG}
     holds = all(c == n for by in counts.values() for c, n in by.values())
@@ -27,20 +27,20 @@ def opg_always_violates(e: Evidence) -> Finding:
         reasons.value_against_floor(e, m, [v for v, (c, n) in counts[m].items() if c < n])
         for m in OPG
     ]
-    return Finding(by_method({m: counted(c) for m, c in counts.items()}), holds, because(*kept))
+    return Measurement(by_method({m: counted(c) for m, c in counts.items()}), holds, because(*kept))
 
 
-def depsue_never_violates(e: Evidence) -> Finding:
+def depsue_never_violates(e: RunEvidence) -> Measurement:
     """Violations of DEPSUE, last policy and average."""
     last = {m: e.violations(m) for m in DEPSUE}
     mean = {m: e.violations(m, how="average") for m in DEPSUE}
     holds = not any(c for x in (last, mean) for by in x.values() for c, _ in by.values())
     why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last", "average")]
     text = by_method({m: f"last {counted(last[m])}, average {counted(mean[m])}" for m in DEPSUE})
-    return Finding(text, holds, because(*why))
+    return Measurement(text, holds, because(*why))
 
 
-def novelty_grows_with_k(e: Evidence) -> Finding:
+def novelty_grows_with_k(e: RunEvidence) -> Measurement:
     """Novelty over K, last policy."""
     e = e.shared(*DEPSUE)
     one, two, five = (e.novelties(m) for m in DEPSUE)
@@ -48,16 +48,16 @@ def novelty_grows_with_k(e: Evidence) -> Finding:
     where = e.say(v for v, ok in grows.items() if not ok)
     text = by_method({m: listed(x) for m, x in zip(DEPSUE, (one, two, five), strict=True)})
     freed = [reasons.margin_frees_the_last(e, m) for m in DEPSUE[1:]]
-    return Finding(text, all(grows.values()), because(f"Not so at {where}.", *freed))
+    return Measurement(text, all(grows.values()), because(f"Not so at {where}.", *freed))
 
 
-def starts_cautious(e: Evidence) -> Finding:
+def starts_cautious(e: RunEvidence) -> Measurement:
     """Novelty of the first and of the fifth deployment."""
     moves = e.means("depsue_5", lambda r: float(novelties(r)[-1] - novelties(r)[0]))
-    return Finding(f"Novelty gained from k = 1 to 5: {listed(moves)}.", min(moves.values()) > 0)
+    return Measurement(f"Novelty gained from k = 1 to 5: {listed(moves)}.", min(moves.values()) > 0)
 
 
-def more_novel_than_naive_safe(e: Evidence) -> Finding:
+def more_novel_than_naive_safe(e: RunEvidence) -> Measurement:
     """Novelty of DEPSUE against Naive Safe Exploration, poor and medium logging policies."""
     e = e.shared(SAFE, *DEPSUE)
     levels = e.levels[-2:]
@@ -69,10 +69,10 @@ def more_novel_than_naive_safe(e: Evidence) -> Finding:
     why = [f"Not so for {', '.join(fails)}."] if fails else []
     if not holds and e.paper.get("novelty_mean", "depsue_1", 0.5) is not None:
         why.append("In the paper's own table K = 1 and 2 are below it at .5, too.")
-    return Finding(by_method({m: listed(x) for m, x in found.items()}), holds, because(*why))
+    return Measurement(by_method({m: listed(x) for m, x in found.items()}), holds, because(*why))
 
 
-def value_above_naive_safe(e: Evidence) -> Finding:
+def value_above_naive_safe(e: RunEvidence) -> Measurement:
     """Value of DEPSUE against Naive Safe Exploration."""
     e = e.shared(SAFE, *DEPSUE)
     found = {m: e.values(m) for m in (SAFE, *DEPSUE)}
@@ -80,23 +80,25 @@ def value_above_naive_safe(e: Evidence) -> Finding:
         f"K = {m[-1]} at {v:g}" for m in DEPSUE for v in e.levels if found[m][v] <= found[SAFE][v]
     ]
     why = [f"Not so for {', '.join(fails)}."] if fails else []
-    return Finding(by_method({m: listed(x) for m, x in found.items()}), not fails, because(*why))
+    return Measurement(
+        by_method({m: listed(x) for m, x in found.items()}), not fails, because(*why)
+    )
 
 
-def logging_better_than_uniform(e: Evidence) -> Finding:
+def logging_better_than_uniform(e: RunEvidence) -> Measurement:
     """V(pi0) over V(uniform)."""
     over = e.logging("value_test", "uniform_test")
-    return Finding(f"V(pi0) / V(uniform) {listed(over)}.", min(over.values()) > 1)
+    return Measurement(f"V(pi0) / V(uniform) {listed(over)}.", min(over.values()) > 1)
 
 
-def positives_are_scarce(e: Evidence) -> Finding:
+def positives_are_scarce(e: RunEvidence) -> Measurement:
     """The share of positive pairs, from the value of the uniform policy."""
     from depsue_research.wiki10 import HIT, MISS  # loads torch
 
     e.logging("uniform_test", "uniform_test")
     uniform = [float(e.runs.logging(v, "uniform_test").mean()) for v in e.levels]
     share = (float(np.mean(uniform)) - MISS) / (HIT - MISS)
-    return Finding(f"{share:.4f} of the pairs of document and label.", share <= 0.01)
+    return Measurement(f"{share:.4f} of the pairs of document and label.", share <= 0.01)
 
 
 CHECKS = (

@@ -11,12 +11,42 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from depsue.data.checks import FloatArray
-from depsue_research.paper.outputs.intervals import half_width, mean
-from depsue_research.paper.outputs.method_names import COLOURS, MARKERS
 from depsue_research.paper.outputs.published import Published
-from depsue_research.paper.outputs.reading import Runs
+from depsue_research.paper.outputs.reading import Runs, half_width, mean
+
+COLOURS = {
+    "opg_mean": "#e69f00",
+    "opg_min": "#d55e00",
+    "opg_cql": "#cc79a7",
+    "naive_safe": "#7f7f7f",
+    "depsue_1": "#56b4e9",
+    "depsue_2": "#0072b2",
+    "depsue_5": "#009e73",
+    "explore_1": "#b8860b",
+    "explore_2": "#8b1a1a",
+    "explore_5": "#4b0082",
+    "explore_2_cumulative": "#cd5c5c",
+    "explore_5_cumulative": "#9370db",
+}
+"""Okabe and Ito's colours, which colour-blind readers can tell apart; darker ones for ours."""
+
+MARKERS = {
+    "opg_mean": "s",
+    "opg_min": "D",
+    "opg_cql": "^",
+    "naive_safe": "X",
+    "depsue_1": "o",
+    "depsue_2": "v",
+    "depsue_5": "P",
+    "explore_1": "*",
+    "explore_2": "<",
+    "explore_5": "h",
+    "explore_2_cumulative": ">",
+    "explore_5_cumulative": "H",
+}
 
 RED, GREY = "#b3312c", "#6b7280"
+
 DODGE = 0.13
 """How far the marks of neighbouring methods stand apart, in levels."""
 

@@ -1,4 +1,8 @@
-"""Why a statement does not hold: each reason is given only where the figures bear it out."""
+"""Why a statement does not hold: each reason is given only where the figures bear it out.
+
+The first half is about values, margins and bounds, the second about the reward models. A function
+returns a sentence, or an empty string where its reason does not apply.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from depsue.learners.gradient import ValueWithEntropy
 from depsue_research.paper.cells import Result
-from depsue_research.paper.outputs.claim import Evidence, listed
-from depsue_research.paper.outputs.intervals import deviation
-from depsue_research.paper.outputs.method_names import NAMES
-from depsue_research.paper.outputs.reading import DEPSUE, novelty, value
+from depsue_research.paper.outputs.evidence import RunEvidence, average, listed
+from depsue_research.paper.outputs.reading import (
+    DEPSUE,
+    NAIVE,
+    NAMES,
+    deviation,
+    novelty,
+    shares,
+    validated,
+    value,
+)
 from depsue_research.paper.recipe import deployments_of
+from depsue_research.paper.run_cell import BINS
 
 NEAR = 0.02
 """How near to the uniform policy's novelty is near."""
@@ -20,7 +33,7 @@ NEAR_VALUE = 0.1
 """How near to the uniform policy's value is near, as a share of it."""
 
 
-def value_against_floor(e: Evidence, method: str, levels: Sequence[float]) -> str:
+def value_against_floor(e: RunEvidence, method: str, levels: Sequence[float]) -> str:
     """At levels where a method violated the constraint less than was said: did it lose value?"""
     if not levels:
         return ""
@@ -43,7 +56,7 @@ def value_against_floor(e: Evidence, method: str, levels: Sequence[float]) -> st
     return text.strip()
 
 
-def noise_of_seeds(e: Evidence, gaps: Mapping[float, float], within: float) -> str:
+def noise_of_seeds(e: RunEvidence, gaps: Mapping[float, float], within: float) -> str:
     """Gaps of V(pi0) / V(pi*) that are too large by no more than two standard errors.
 
     Args:
@@ -66,7 +79,9 @@ def noise_of_seeds(e: Evidence, gaps: Mapping[float, float], within: float) -> s
     return " ".join(told)
 
 
-def margin_frees_the_last(e: Evidence, method: str, levels: Sequence[float] | None = None) -> str:
+def margin_frees_the_last(
+    e: RunEvidence, method: str, levels: Sequence[float] | None = None
+) -> str:
     """In the last training lambda was 0 wherever it was kept: nothing held the last policy."""
     results = e.runs.over(method, e.levels if levels is None else levels)
     free = [r for r in results if max(r["history"][-1]["lambda"]) == 0]
@@ -92,7 +107,7 @@ def over_uniform(result: Result) -> float:
     return float(result["deployments"][-1]["value_test"] / result["logging"]["uniform_test"])
 
 
-def of_violations(e: Evidence, method: str, *senses: str) -> tuple[str, ...]:
+def of_violations(e: RunEvidence, method: str, *senses: str) -> tuple[str, ...]:
     """Why a method of DEPSUE violated the constraint, in the senses that a statement is about.
 
     Args:
@@ -129,7 +144,7 @@ def _which(method: str, how: str) -> str:
     return f"deployments in the runs of {NAMES[method]} whose {whose} fell below the floor"
 
 
-def _violating(e: Evidence, method: str, how: str) -> list[Result]:
+def _violating(e: RunEvidence, method: str, how: str) -> list[Result]:
     measure = value(how)
     return [r for r in e.runs.over(method, e.levels) if measure(r) < e.recipe.floor]
 
@@ -140,7 +155,7 @@ def _looked_at(results: Sequence[Result], how: str) -> list[Result]:
     return [deployment for row in rows for deployment in row]
 
 
-def training_users_keep_the_floor(e: Evidence, method: str, how: str) -> str:
+def training_users_keep_the_floor(e: RunEvidence, method: str, how: str) -> str:
     """The bound speaks of the training users; the paper judges by the test users."""
     counts = [e.runs.violations(method, v, how, "train") for v in e.levels]
     if any(c for c, _ in counts):
@@ -151,7 +166,7 @@ def training_users_keep_the_floor(e: Evidence, method: str, how: str) -> str:
     )
 
 
-def bound_above_truth(e: Evidence, method: str, how: str) -> str:
+def bound_above_truth(e: RunEvidence, method: str, how: str) -> str:
     """Bounds that were wrong, as a fraction delta of them may be."""
     rows = _looked_at(_violating(e, method, how), how)
     wrong = sum(d["bound"] > d["value_train"] for d in rows)
@@ -164,7 +179,7 @@ def bound_above_truth(e: Evidence, method: str, how: str) -> str:
     )
 
 
-def average_keeps_the_floor(e: Evidence, method: str) -> str:
+def average_keeps_the_floor(e: RunEvidence, method: str) -> str:
     """The last policy may lie below the floor where the average over deployments does not."""
     last = sum(count for count, _ in e.violations(method).values())
     mean = sum(count for count, _ in e.violations(method, how="average").values())
@@ -176,7 +191,7 @@ def average_keeps_the_floor(e: Evidence, method: str) -> str:
     )
 
 
-def bound_not_reached(e: Evidence, method: str, levels: Sequence[float]) -> str:
+def bound_not_reached(e: RunEvidence, method: str, levels: Sequence[float]) -> str:
     """Policies whose bound stayed below the need were deployed all the same."""
     rows = _looked_at(e.runs.over(method, levels), "average")
     return _not_reached(rows, f"deployments of {NAMES[method]} at {e.say(levels)}")
@@ -192,7 +207,7 @@ def _not_reached(rows: Sequence[Result], which: str) -> str:
     )
 
 
-def short_of_the_need(e: Evidence) -> str:
+def short_of_the_need(e: RunEvidence) -> str:
     """First deployments that end below the need: by how much, and whether the bound still rose."""
     results = [r for m in DEPSUE for v in e.levels for r in e.runs.of(m, v)]
     failed = [r for r in results if not r["deployments"][0]["passed"]]
@@ -210,7 +225,7 @@ def short_of_the_need(e: Evidence) -> str:
     )
 
 
-def spent_on_novelty(e: Evidence, moves: dict[float, tuple[float, float]]) -> str:
+def spent_on_novelty(e: RunEvidence, moves: dict[float, tuple[float, float]]) -> str:
     """Levels at which novelty rose over the stages while value fell."""
     spent = [v for v, (value, novel) in moves.items() if value < 0 < novel]
     if not spent:
@@ -218,3 +233,142 @@ def spent_on_novelty(e: Evidence, moves: dict[float, tuple[float, float]]) -> st
     return (
         f"At {e.say(spent)} novelty rises and value falls: there the margin is spent, not earned."
     )
+
+
+def naive_near_uniform(e: RunEvidence, *, of_novelty: bool = False) -> str:
+    """Eq. 2 leaves naive OPG near the uniform policy: said where novelty and value show it.
+
+    Args:
+        e: the evidence.
+        of_novelty: the statement is about novelty, so that a novelty near that of uniform choice
+            is a reason even where the value is another.
+    """
+    groups = [e.runs.numbers(m, v, novelty()) for m in NAIVE for v in e.levels]
+    groups = [group for group in groups if len(group)]
+    if not groups:
+        return ""
+    spread = max((s for group in groups if (s := deviation(group)) is not None), default=None)
+    off = max(abs(float(group.mean()) - e.novel_share) for group in groups)
+    if off > NEAR or (spread or 0.0) > NEAR:
+        return ""
+    uniform = _value_near_uniform(e)
+    if not uniform and not of_novelty:
+        return ""
+    head = "ends near the uniform policy" if uniform else f"has a novelty near {e.novel_share:.2f}"
+    text = (
+        f"OPG (naive) {head}: at every {e.recipe.level_name} its mean novelty is within {NEAR:g} "
+        f"of the {e.novel_share:.2f} of uniform choice"
+    )
+    if spread is not None:
+        text += f" (its deviation over the seeds is at most {spread:.4f})"
+    text += f", and its value within {NEAR_VALUE:.0%} of the uniform policy's." if uniform else "."
+    objective = e.recipe.opg.objective
+    if isinstance(objective, ValueWithEntropy) and objective.alpha > 0:
+        tilt = (1 - objective.alpha) / objective.alpha
+        text += (
+            f" Eq. 2 with alpha = {objective.alpha:g} is largest at pi proportional to "
+            f"exp({tilt:g} q-hat)"
+        )
+        sd = _deviation_of_q(e)
+        if sd is not None:
+            factor = math.exp(tilt * sd)
+            text += (
+                f"; q deviates by {sd:.3f} over users and novel actions, so one deviation changes "
+                f"a probability by a factor of {factor:.2f}" + (" only" if factor < 1.5 else "")
+            )
+        text += "."
+    printed = e.paper.row("novelty_deviation", "opg_mean")
+    if uniform and printed and spread is not None and min(printed.values()) > 5 * spread:
+        text += (
+            f" The paper's naive rows have deviations of {min(printed.values()):.2f} to "
+            f"{max(printed.values()):.2f}, which policies near the uniform one cannot have."
+        )
+    return text
+
+
+def _value_near_uniform(e: RunEvidence) -> bool:
+    """Whether the mean value of naive OPG is near the uniform policy's at every level."""
+    groups = [e.runs.numbers(m, v, over_uniform) for m in NAIVE for v in e.levels]
+    return all(abs(float(group.mean()) - 1) <= NEAR_VALUE for group in groups if len(group))
+
+
+def cql_shuns_novel(e: RunEvidence) -> str:
+    """CQL's q-hat is far lower for novel actions, so its policy avoids them in every seed."""
+    pairs = [_means(r, "q_hat") for r in e.runs.over("opg_cql") if "distributions" in r]
+    if not pairs:
+        return ""
+    supported, novel = np.mean(pairs, axis=0)
+    share = average(e.novelties("opg_cql"))
+    if novel > supported / 2 or share > e.novel_share / 2:
+        return ""
+    text = (
+        f"CQL's policy shuns novel actions (mean novelty {share:.3f}): its q-hat gives them "
+        f"{novel:.3f} on average, and logged pairs {supported:.3f}."
+    )
+    reached = e.paper.row("novelty_reached", "opg_cql")
+    if reached:
+        means = e.paper.row("novelty_mean", "opg_cql")
+        text += (
+            f" The paper's mean of {average(means):.3f} comes from {sum(reached.values()):.0f} of "
+            f"{e.paper.seeds * len(reached)} runs with a novelty of at least .1."
+        )
+    return text
+
+
+def model_is_right(e: RunEvidence) -> str:
+    """The naive model is right about novel actions on average: nothing is overestimated."""
+    results = [r for v in e.levels for r in e.runs.of("opg_mean", v) if "distributions" in r]
+    if not results:
+        return ""
+    truth = np.array([_means(r, "q")[1] for r in results])
+    told = np.array([_means(r, "q_hat")[1] for r in results])
+    off = float(np.abs(told / truth - 1).max())
+    if off > 0.05:
+        return ""
+    return (
+        f"The naive q-hat is right about novel actions on average: its mean over them is within "
+        f"{off:.1%} of the truth in every cell ({told.mean():.3f} against {truth.mean():.3f}), so "
+        "there is little overestimation."
+    )
+
+
+def estimator_is_near(e: RunEvidence, method: str, estimator: str) -> str:
+    """How far an estimator's figures are from the truth that its rows are of, if they are near."""
+    results = validated(e.runs, method)
+    if not results:
+        return ""
+    off = [
+        abs(
+            r["validation"][estimator] / r["validation"]["on_policy"]
+            - r["deployments"][-1]["value_train"] / r["logging"]["value_train"]
+        )
+        for r in results
+    ]
+    if np.mean(off) > 0.05:
+        return ""
+    return (
+        f"{estimator.upper()} is off by {np.mean(off):.3f} V(pi0) on average (at most "
+        f"{max(off):.3f}) on the policies of {NAMES[method]}."
+    )
+
+
+def _means(result: Result, entry: str) -> tuple[float, float]:
+    part = result["distributions"][entry]
+    return float(part["supported"]["mean"]), float(part["novel"]["mean"])
+
+
+def _deviation_of_q(e: RunEvidence) -> float | None:
+    """The standard deviation of q over users and novel actions, from the kept histograms."""
+    kept = [
+        shares(r["distributions"]["q"]["novel"], BINS)
+        for m in NAIVE
+        for v in e.levels
+        for r in e.runs.of(m, v)
+        if "distributions" in r
+    ]
+    if not kept:
+        return None
+    weights = np.mean(kept, axis=0)
+    middles = (np.arange(BINS) + 0.5) / BINS
+    mean = np.average(middles, weights=weights)
+    return float(np.sqrt(np.average((middles - mean) ** 2, weights=weights)))

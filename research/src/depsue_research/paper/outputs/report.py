@@ -8,14 +8,12 @@ from pathlib import Path
 
 from depsue._version import __version__
 from depsue.errors import FileError, require
-from depsue_research.paper.cells import Cell, Result
-from depsue_research.paper.outputs.differences import differences
-from depsue_research.paper.outputs.intervals import mean
+from depsue_research.paper.cells import Cell, CellStore, Result
 from depsue_research.paper.outputs.published import published_for
-from depsue_research.paper.outputs.reading import Runs, novelty, value
+from depsue_research.paper.outputs.reading import Runs, mean, novelty, value
 from depsue_research.paper.outputs.table import number, rate
-from depsue_research.paper.outputs.tables_run import PHASES
-from depsue_research.paper.recipe import Recipe
+from depsue_research.paper.outputs.tables import PHASES
+from depsue_research.paper.recipe import Recipe, differences
 
 DPI = 110
 
@@ -39,11 +37,10 @@ def write_outputs(
 
     from depsue.files import writable_folder
     from depsue.pages.svg import as_svg
-    from depsue_research.paper.outputs.claim import GROUPS_NOTE
     from depsue_research.paper.outputs.claims import all_claims, claims_markdown, tally
+    from depsue_research.paper.outputs.evidence import GROUPS_NOTE
     from depsue_research.paper.outputs.figures import all_figures
-    from depsue_research.paper.outputs.tables import all_tables
-    from depsue_research.paper.outputs.tables_summary import TITLES_NOTE
+    from depsue_research.paper.outputs.tables import TITLES_NOTE, all_tables
 
     runs = Runs(recipe, results)
     require(
@@ -91,6 +88,22 @@ def write_outputs(
     )
     _write(target / "index.html", text)
     return target / "index.html"
+
+
+def report_again(folder: str | Path, out: str | Path) -> Path:
+    """Write the outputs of a finished reproduction again, from its cells and its record alone.
+
+    Args:
+        folder: where `cells.jsonl` and `run.json` are.
+        out: where the outputs go; made if need be.
+
+    Returns:
+        the page's path.
+    """
+    store = CellStore(folder)
+    record = store.record()
+    results = store.with_configs(record.configs)
+    return write_outputs(record.load_recipe(), results, out, record.command)
 
 
 def summary(recipe: Recipe, results: Mapping[Cell, Result]) -> str:

@@ -16,10 +16,8 @@ from depsue_research.hostile import campaigns as campaigns_module
 from depsue_research.hostile import refusals as refusals_module
 from depsue_research.hostile import sweep as sweep_module
 from depsue_research.hostile.campaigns import RECIPE, answer_of
-from depsue_research.hostile.figure import figure
-from depsue_research.hostile.page import page
+from depsue_research.hostile.page import Broken, figure, groups, page, pooled
 from depsue_research.hostile.refusals import Misreporting, misreported, mistaken
-from depsue_research.hostile.summary import Broken, groups, pooled
 from depsue_research.hostile.sweep import LAST, NAMES, sweep, work
 from depsue_research.paper.recipe import load_recipe, recipe_folder
 

@@ -14,8 +14,10 @@ from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
 from depsue.promises import Floor
 from depsue.testing.binomial import binomial_tail
-from depsue_research.error_rates import GROUPS, TRIALS, Rate, error_rates, paper_kinds, strict_kinds
-from depsue_research.error_rates.paper_kinds import (
+from depsue_research.error_rates import GROUPS, TRIALS, Rate, error_rates
+from depsue_research.error_rates import paper as paper_kinds
+from depsue_research.error_rates import strict as strict_kinds
+from depsue_research.error_rates.paper import (
     Counts,
     algorithm_1,
     best_of_many,
@@ -23,17 +25,16 @@ from depsue_research.error_rates.paper_kinds import (
     eq4,
     weights_of,
 )
-from depsue_research.error_rates.rate import DELTA
-from depsue_research.error_rates.small_world import MISS, RHO, small_world
-from depsue_research.error_rates.strict_kinds import (
+from depsue_research.error_rates.rates import DELTA, repeated
+from depsue_research.error_rates.strict import (
     BASE,
     alone,
     candidates,
     folds_of,
     one_floor,
-    repeated,
     rules_for,
 )
+from depsue_research.error_rates.worlds import MISS, RHO, near_miss_world
 
 
 @pytest.mark.parametrize("k, n, p", [(3, 10, 0.2), (0, 5, 0.3), (140, 2000, 0.05), (2000, 2000, 1)])
@@ -65,14 +66,14 @@ def test_candidates_just_miss_the_floor_within_the_clip(name: str) -> None:
 
 
 def test_logs_have_the_policys_value_and_propensities() -> None:
-    world = small_world("plain")
+    world = near_miss_world("plain")
     logs = world.logs(world.pi0, 200_000, rng.generator(0, "logs"))
     assert logs.mean_reward() == pytest.approx(float(world.value(world.pi0)), abs=0.005)
     assert np.array_equal(logs.propensity, world.pi0[logs.context, logs.action])
 
 
 def test_units_differ_in_size_yet_their_mean_is_the_value() -> None:
-    world = small_world("plain")
+    world = near_miss_world("plain")
     logs = world.unit_logs(100_000, rng.generator(0, "units"))
     sizes = np.bincount(np.asarray(logs.unit))
     assert (sizes.min(), sizes.max()) == (1, 8)
@@ -114,7 +115,7 @@ def test_every_trial_names_its_kinds(name: str) -> None:
 
 
 def test_eq4_on_counts_is_hcopes() -> None:
-    world = small_world("sharp pi0")
+    world = near_miss_world("sharp pi0")
     pi = world.mixed(world.tilt(rng.generator(0, "eq4")), 0.9 * world.floor)
     logs = world.logs(world.pi0, 40_000, rng.generator(1, "eq4"))
     weights = pi[logs.context, logs.action] / logs.propensity
@@ -136,7 +137,7 @@ def test_eq4_on_counts_is_hcopes() -> None:
 
 
 def test_algorithm_1_reaches_its_constraint_and_errs_without_a_bound() -> None:
-    world, replications = small_world("plain"), 40
+    world, replications = near_miss_world("plain"), 40
     counts = counted(world, replications, rng.generator(0, "algorithm"))
     seen: list[float] = []
 

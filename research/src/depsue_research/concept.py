@@ -1,27 +1,20 @@
 """The idea in a picture: need, bound, value, margin and novelty over the deployments of a campaign.
 
-Usage: python benchmarks/concept.py [--deployments 4] [--rows 80000] [--seed 0] [--out docs/images]
-
-Runs certified exploration (safety `cumulative`) in a simulated shop whose truth is known, prints a
-table, and writes concept.png and concept.svg. It redraws the paper's overview of DEPSUE (the figure
-of its appendix); every mark is a figure of that run.
+Certified exploration (safety `cumulative`) in a simulated shop whose truth is known. It redraws the
+paper's overview of DEPSUE (the figure of its appendix); every mark is a figure of that run.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.exploration import ExploreSettings, run_exploration
-from depsue.files import writable_folder
 from depsue.progress import bars
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
@@ -70,9 +63,10 @@ def campaign(deployments: int, rows: int, seed: int) -> list[Stage]:
     with bars() as watch:
         result = run_exploration(shop, rows, settings, seed=seed, watch=watch)
     stages = []
-    for one in result.deployments:
-        verdict = one.explored.certificate.verdicts[0]
-        value, novelty = shop.value_and_novelty(one.explored.policy)
+    for deployment in result.deployments:
+        explored = deployment.explored
+        verdict = explored.certificate.verdicts[0]
+        value, novelty = shop.value_and_novelty(explored.policy)
         stages.append(
             Stage(
                 need=verdict.need / unit,
@@ -80,7 +74,7 @@ def campaign(deployments: int, rows: int, seed: int) -> list[Stage]:
                 value=value / unit,
                 credit=verdict.credit / unit,
                 novelty=novelty,
-                certified=one.explored.certified,
+                certified=explored.certified,
             )
         )
     return stages
@@ -130,7 +124,7 @@ def figure(stages: Sequence[Stage]) -> Figure:
         ylabel="novelty",
         title="... and leaves room for new items",
         xticks=k,
-        xticklabels=[f"deployment {one}" for one in k],
+        xticklabels=[f"deployment {number}" for number in k],
         xlim=(0.4, len(k) + 0.6),
         ylim=(0, 1.25 * max(0.05, *(stage.novelty for stage in stages))),
     )
@@ -171,24 +165,3 @@ def _values(axis: Axes, k: IntArray, stages: Sequence[Stage]) -> None:
         columnspacing=1.3,
         handletextpad=0.6,
     )
-
-
-def main() -> None:
-    """Run, print, write."""
-    parser = argparse.ArgumentParser(description="The idea in a picture.")
-    parser.add_argument("--deployments", type=int, default=4)
-    parser.add_argument("--rows", type=int, default=80_000, help="logged rows in all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="docs/images", help="folder for the figure")
-    chosen = parser.parse_args()
-    folder: Path = writable_folder(chosen.out)
-    stages = campaign(chosen.deployments, chosen.rows, chosen.seed)
-    print(table(stages))
-    with rc_context({"svg.hashsalt": "depsue"}):
-        drawn = figure(stages)
-        drawn.savefig(folder / "concept.png", dpi=130)
-        drawn.savefig(folder / "concept.svg", metadata={"Date": None})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,13 @@
-"""Lives of a campaign's monitor in a small world, where the truth is chosen."""
+"""How often the safety monitor stops without cause, and how soon with one.
+
+A `Life` says what happens in a simulated round. `stops_at` runs the monitor's tests on its
+decisions in a small world, where the truth is chosen. `monitor_table` does so for all lives.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +21,8 @@ POLICY: FloatArray = np.array([0.42, 0.24, 0.12, 0.12, 0.10])
 """Both over five items, of which pi0 never shows the last."""
 BATCH = 250
 """Decisions between two looks."""
+RATE, RATIO, DELTA, ROUNDS, HOLDOUT = 0.1, 0.95, 0.05, 3, 0.05
+"""V(pi0), the floor over it, the campaign's delta, its rounds, and the share of traffic on pi0."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,60 @@ class Life:
     value: float
     drop: float = 1.0
     skew: float = 0.0
+
+
+LIVES = (
+    Life("exactly at the need, V(pi) = .95 V(pi0)", 0.95),
+    Life("just above it, .97", 0.97),
+    Life("as good as pi0", 1.0),
+    Life("items are worth less: .90", 0.90),
+    Life("items are worth less: .85", 0.85),
+    Life("the policy's decisions earn half, whatever they show", 1.0, drop=0.5),
+    Life("5% of decisions show another item than was drawn", 1.0, skew=0.05),
+)
+
+
+def monitor_table(replications: int, decisions: int) -> Iterator[str]:
+    """The page, line after line as they are measured.
+
+    Args:
+        replications: lives without a fault; of those with one, a tenth.
+        decisions: how long each is watched.
+    """
+    yield "# The monitor: false alarms, and delay to detection"
+    yield ""
+    yield (
+        f"Made by `depsue-research monitor --replications {replications} --decisions {decisions} "
+        f"--out docs/results/monitor.md`. Five items, V(pi0) = {RATE}, floor {RATIO} V(pi0), "
+        f"holdout {HOLDOUT:g}, delta {DELTA:g} for the life of a campaign of {ROUNDS} rounds; one "
+        "epoch of one round, so that its false alarms must stay below "
+        f"{DELTA / ROUNDS / 2:.4f}. Looked at after every {BATCH} decisions."
+    )
+    yield ""
+    yield "| what happens | lives | stopped | decisions until then: median | nine in ten within |"
+    yield "|---|---:|---:|---:|---:|"
+    for life in LIVES:
+        calm = life.value >= RATIO and life.drop == 1 and life.skew == 0
+        lives = replications if calm else max(replications // 10, 1)
+        stops = np.array(
+            [
+                stops_at(
+                    life,
+                    decisions=decisions,
+                    rate=RATE,
+                    holdout=HOLDOUT,
+                    delta=DELTA,
+                    rounds=ROUNDS,
+                    ratio=RATIO,
+                    seed=seed,
+                )
+                for seed in range(lives)
+            ]
+        )
+        delays = np.quantile(stops, (0.5, 0.9), method="higher").tolist()
+        words = ["not yet" if math.isinf(delay) else f"{delay:,.0f}" for delay in delays]
+        shown = "– | –" if calm else " | ".join(words)
+        yield f"| {life.name} | {lives:,} | {np.isfinite(stops).mean():.4f} | {shown} |"
 
 
 def means(value: float, rate: float) -> FloatArray:
@@ -99,8 +160,8 @@ def stops_at(
 
 
 def _draw(p: FloatArray, u: FloatArray) -> IntArray:
-    found = np.searchsorted(np.cumsum(p), u, side="right")
-    return np.asarray(np.minimum(found, np.flatnonzero(p)[-1]))
+    items = np.searchsorted(np.cumsum(p), u, side="right")
+    return np.asarray(np.minimum(items, np.flatnonzero(p)[-1]))
 
 
 def _below(pi: FloatArray, shown: IntArray) -> FloatArray:

@@ -1,17 +1,19 @@
-"""`depsue reproduce` as a user meets it, on a small data set made for it."""
+"""`depsue-research` as a user meets it, on a small data set made for it."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from depsue.cli.main import app, main
 from depsue.errors import ConfigError, FileError
-from depsue_research.reproduce import _command, seeds_of
+from depsue_research.cli import app, main, seeds_of
+from depsue_research.paper.cells import CellStore
 
 USERS, MOVIES = 40, 30
+ONE_WORLD = ("--only", "200 actions, beta 0")
 RECIPE = """
 experiment = "movielens"
 official_data = false
@@ -89,14 +91,14 @@ def test_it_says_what_data_is_missing(folder: Path) -> None:
 def test_missing_data_is_one_message_and_exit_code_2(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["depsue", "reproduce", "movielens", "--quiet"])
+    monkeypatch.setattr("sys.argv", ["depsue-research", "reproduce", "movielens", "--quiet"])
     monkeypatch.setenv("DEPSUE_DATA", str(folder / "nowhere"))
     monkeypatch.chdir(folder)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith("depsue: MovieLens-1M needs") and "Traceback" not in said
+    assert said.startswith("depsue-research: MovieLens-1M needs") and "Traceback" not in said
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,65 @@ def test_runs_that_differ_from_the_recipe_have_folders_of_their_own(
 
 
 def test_the_command_on_the_page_tells_nothing_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    typed = ["depsue", "reproduce", "movielens", "--data", "/home/someone/ml-1m", "--out=/tmp/x y"]
-    monkeypatch.setattr("sys.argv", [*typed, "--levels", "-8,0"])
-    assert _command() == "depsue reproduce movielens --data ml-1m '--out=x y' --levels -8,0"
+    words = [*call(folder, "--seeds", "1", "--levels", "8", "--methods", "naive_safe", "--quiet")]
+    monkeypatch.setattr("sys.argv", ["depsue-research", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    command = (
+        "depsue-research reproduce movielens --data ml --recipe small.toml --out out --workers 1 "
+        "--seeds 1 --levels 8 --methods naive_safe --quiet"
+    )
+    out = folder / "out"
+    assert command in (out / "index.html").read_text("utf-8")
+    assert CellStore(out).record().command == command
+
+
+def test_a_report_is_made_again_from_the_cells_alone(folder: Path) -> None:
+    few = ("--seeds", "1", "--levels", "8", "--methods", "naive_safe", "--quiet", "--rows", "900")
+    first = CliRunner().invoke(app, call(folder, *few))
+    assert first.exit_code == 0, first.output
+    again = CliRunner().invoke(app, ["report", str(folder / "out"), "--out", str(folder / "again")])
+    assert again.exit_code == 0, again.output
+    for path in (folder / "again").iterdir():
+        assert path.read_bytes() == (folder / "out" / path.name).read_bytes(), path.name
+
+
+def test_a_report_needs_a_record_of_the_run(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert isinstance(outcome.exception, FileError)
+    assert "must have a record of its run" in str(outcome.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["drift", "--rows", "500", "--runs", "1", "--shifts", "0"], 10),
+        (["propensities", "--rows", "2000", "--runs", "1", "--other-runs", "0", *ONE_WORLD], 6),
+        (["monitor", "--replications", "1", "--decisions", "500"], 13),
+    ],
+)
+def test_simulations_print_their_tables(arguments: list[str], lines: int) -> None:
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert len(outcome.output.splitlines()) == lines
+    assert outcome.output.count("|---") > 0
+
+
+def test_hostile_worlds_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "hostile.jsonl").write_text("")
+    outcome = CliRunner().invoke(app, ["hostile", "--worlds", "nowhere", "--out", str(tmp_path)])
+    assert "worlds must be among plain" in str(outcome.exception)
+
+
+def test_every_command_says_what_it_does() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert all(command.help for command in commands.values())
+    guide = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text("utf-8")
+    for name, command in commands.items():
+        assert f"depsue-research {name}" in guide, name
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.name != "help":
+                assert f"`{parameter.opts[0]}`" in guide, (name, parameter.opts)

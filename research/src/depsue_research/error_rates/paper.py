@@ -11,8 +11,8 @@ import numpy as np
 from depsue import rng
 from depsue.bounds.hcope import TAUS, empirical_bernstein
 from depsue.data.checks import FloatArray, Mask
-from depsue_research.error_rates.rate import DELTA, Key, Rate
-from depsue_research.error_rates.small_world import MISS, RHO, SmallWorld, small_world
+from depsue_research.error_rates.rates import DELTA, Key, Rate
+from depsue_research.error_rates.worlds import MISS, RHO, NearMissWorld, near_miss_world
 
 LARGE, MANY, STEPS, RATE, RATE_LAMBDA = 100_000, (1000, 10_000), 600, 20.0, 5.0
 """Rows, candidates to choose among, and how Algorithm 1 is run."""
@@ -42,7 +42,7 @@ class Counts(NamedTuple):
         return np.asarray(RHO * rewarded.sum(axis=1) / sum(self.sizes))
 
 
-def counted(world: SmallWorld, replications: int, draw: np.random.Generator) -> Counts:
+def counted(world: NearMissWorld, replications: int, draw: np.random.Generator) -> Counts:
     """Logs of pi0, as counts."""
     half = LARGE // 2
     sizes = (half, half // 20, half - half // 20)
@@ -89,7 +89,7 @@ S2_BOUNDS: dict[str, tuple[str, S2Bound]] = {
 """Bounds on S2, and the group of what they certify."""
 
 
-def weights_of(pi: FloatArray, world: SmallWorld) -> FloatArray:
+def weights_of(pi: FloatArray, world: NearMissWorld) -> FloatArray:
     """(..., C) pi / pi0 by cells, 0 where pi0 is 0."""
     ratio = np.divide(pi, world.pi0, out=np.zeros_like(pi), where=world.pi0 > 0)
     return ratio.reshape(*pi.shape[:-2], -1)
@@ -97,7 +97,7 @@ def weights_of(pi: FloatArray, world: SmallWorld) -> FloatArray:
 
 def fixed_policy(name: str, replications: int, seed: int) -> dict[Key, Mask]:
     """Eq. 4 for a policy that was there before the logs: the bound's own errors."""
-    world = small_world(name)
+    world = near_miss_world(name)
     counts = counted(world, replications, rng.generator(seed, "fixed policy", name))
     below = (1 - MISS) * world.floor
     pi = world.mixed(world.tilt(rng.generator(0, "candidates", name)), below)
@@ -117,7 +117,7 @@ def best_of_many(spread: float, replications: int, seed: int) -> dict[Key, Mask]
         replications: R.
         seed: of the logs.
     """
-    world, draw = small_world("flat"), rng.generator(0, "many")
+    world, draw = near_miss_world("flat"), rng.generator(0, "many")
     counts = counted(world, replications, rng.generator(seed, "best of many"))
     floors = {"C known": world.floor, "C estimated": counts.floor}
     best = {name: np.full(replications, -np.inf) for name in S2_BOUNDS}
@@ -136,7 +136,7 @@ def best_of_many(spread: float, replications: int, seed: int) -> dict[Key, Mask]
 
 def safe_opg(name: str, replications: int, seed: int) -> dict[Key, Mask]:
     """Algorithm 1, C estimated; in the flat world no policy that it can learn reaches the floor."""
-    world = small_world(name)
+    world = near_miss_world(name)
     counts = counted(world, replications, rng.generator(seed, "safe opg", name))
     share = 1 - RHO * (1 - MISS) if name == "flat" else None
     return {
@@ -153,7 +153,7 @@ def softmax(logits: FloatArray) -> FloatArray:
 
 
 def algorithm_1(
-    world: SmallWorld, counts: Counts, bound: S2Bound, share: float | None, steps: int
+    world: NearMissWorld, counts: Counts, bound: S2Bound, share: float | None, steps: int
 ) -> dict[str, Mask]:
     """Algorithm 1 with a softmax over cells, R times at once.
 

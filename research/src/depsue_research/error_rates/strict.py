@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -31,25 +30,25 @@ from depsue.estimators.weights import importance_weights
 from depsue.policies import OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.rewards import OwnRewardModel
-from depsue_research.error_rates.rate import DELTA, Key, Rate
-from depsue_research.error_rates.small_world import MISS, RHO, SmallWorld, small_world
+from depsue_research.error_rates.rates import DELTA, Outcome, Trial
+from depsue_research.error_rates.worlds import MISS, RHO, NearMissWorld, near_miss_world
 
 FRACTIONS = (0.1, 0.1, 0.8)
 """Nothing is learned here, so most rows certify."""
+
 PAIRED, ALL = ("normal", "betting", "smoothing"), ("normal", "betting", "smoothing", "hcope")
+
 ROWS, FEWER, BASE = 16_000, 8000, "novel mass"
 """Rows of a log, of a log that is read many times, and the world in which it is."""
+
 ATTEMPTS, TRIES, ROUNDS = 5, 20, 5
 """Candidates on the same rows, splits of the same logs, and K."""
-Outcome = dict[Key, bool]
-"""Whether a certificate was issued in error."""
-PromiseTest = Callable[[np.random.Generator], Outcome]
 
 
 @cache
-def candidates(name: str, count: int = 1) -> tuple[SmallWorld, list[MixtureLadder]]:
+def candidates(name: str, count: int = 1) -> tuple[NearMissWorld, list[MixtureLadder]]:
     """A world and policies in it that just miss the floor, each as a list of one level."""
-    world, draw = small_world(name), rng.generator(0, "candidates", name)
+    world, draw = near_miss_world(name), rng.generator(0, "candidates", name)
     below = (1 - MISS) * world.floor
     mixed = [world.mixed(world.tilt(draw), below) for _ in range(count)]
     return world, [alone(world.policy(pi)) for pi in mixed]
@@ -60,7 +59,7 @@ def alone(policy: OwnPolicy) -> MixtureLadder:
     return MixtureLadder((policy,), np.array([[1.0]]))
 
 
-def rules_for(world: SmallWorld, bound: str, floor: Floor | None = None) -> Rules:
+def rules_for(world: NearMissWorld, bound: str, floor: Floor | None = None) -> Rules:
     """The rules of a verdict on one promise, a relative one unless told."""
     return Rules((Promise(floor or Floor(RHO)),), DELTA, bound, clip=world.clip)
 
@@ -75,9 +74,7 @@ def issued(levels: MixtureLadder, folds: Folds, rules: Rules, reads: Reads | Non
     return certify(levels, folds, rules, reads or Reads()).passed
 
 
-def one_floor(
-    name: str, paired: Sequence[str] = PAIRED, absolute: Sequence[str] = ALL
-) -> PromiseTest:
+def one_floor(name: str, paired: Sequence[str] = PAIRED, absolute: Sequence[str] = ALL) -> Trial:
     """One candidate in the world of that name; the bounds for each of the two floors."""
 
     def trial(draw: np.random.Generator) -> Outcome:
@@ -185,7 +182,7 @@ def cumulative(draw: np.random.Generator) -> Outcome:
     Four deployments of a good policy earned 4 (V - C). The fifth adds worthless novel actions, such
     that the five together are worth 0.1% less than 5 C. |D_k| = 4,000; Eq. 9 reads half of D_4.
     """
-    world, m = small_world("plain"), FEWER // 2
+    world, m = near_miss_world("plain"), FEWER // 2
     deployed = 0.5 * world.pi0 + 0.5 * world.tilt(rng.generator(0, "deployed"), strength=1.3)
     target = ROUNDS * (1 - MISS) * world.floor - (ROUNDS - 1) * float(world.value(deployed))
     pi0, pi = world.policy(world.pi0), world.policy(world.mixed(deployed, target))
@@ -239,16 +236,16 @@ def sharper(draw: np.random.Generator) -> Outcome:
 
 
 @cache
-def by_groups() -> tuple[SmallWorld, list[MixtureLadder]]:
+def by_groups() -> tuple[NearMissWorld, list[MixtureLadder]]:
     """Two actions a group, of equal reward; and a policy that just misses the floor."""
-    world = small_world(BASE)
+    world = near_miss_world(BASE)
     q = np.repeat(world.q.reshape(len(world.q), -1, 2).mean(axis=2), 2, axis=1)
     world = replace(world, q=read_only(q))
     mixed = world.mixed(world.tilt(rng.generator(0, "groups")), (1 - MISS) * world.floor)
     return world, [alone(world.policy(mixed))]
 
 
-TRIALS: dict[str, PromiseTest] = {
+TRIALS: dict[str, Trial] = {
     "plain": one_floor("plain"),
     "rare rewards": one_floor("rare rewards"),
     "novel mass": one_floor("novel mass"),
@@ -262,12 +259,3 @@ TRIALS: dict[str, PromiseTest] = {
     "sharper": sharper,
 }
 """Each draws its own logs and says which certificates were issued in error."""
-
-
-def repeated(name: str, trial: PromiseTest, replications: int, seed: int) -> list[Rate]:
-    """The trial so many times: a rate for each kind in it."""
-    errors: Counter[Key] = Counter()
-    for place in range(replications):
-        outcome = trial(rng.generator(seed, name, place))
-        errors.update({key: int(wrong) for key, wrong in outcome.items()})
-    return [Rate(*key, count, replications) for key, count in errors.items()]

@@ -1,18 +1,13 @@
 """How often the test of the propensities refuses: correct ones, and wrong ones of several kinds.
 
-    python benchmarks/propensities.py [--rows 500000] [--runs 20] [--other-runs 3]
-
 Each run draws the learn (40%) and select (10%) folds of so many rows, anew, and tests them at
-level .01 with nothing declared and no policy to call. `--runs` are for correct propensities and
-for those of which 20% are wrong by a factor of 2 up or down; `--other-runs` for the other errors.
+level .01 with nothing declared and no policy to call.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,7 +25,7 @@ SHARE = 0.5
 """Of the rows, those in the learn and select folds."""
 
 
-class Case(NamedTuple):
+class PropensityCase(NamedTuple):
     """A world and the policy that logs in it; `once` draws a new context for every row."""
 
     name: str
@@ -39,19 +34,25 @@ class Case(NamedTuple):
     once: bool = False
 
 
-SMALL = [Case(f"200 actions, beta {b}", SyntheticSettings(beta=b)) for b in range(-3, 4)]
+SMALL = [PropensityCase(f"200 actions, beta {b}", SyntheticSettings(beta=b)) for b in range(-3, 4)]
 LARGE = SyntheticSettings(users=4832, supported=800, novel=200)
 CASES = [
     *SMALL,
-    *(Case(f"1,000 actions, beta {b}", replace(LARGE, beta=b)) for b in (-8, 1, 8, 20)),
-    Case("1,000 actions, epsilon .1", LARGE, epsilon=0.1),
-    Case("200 actions, 50,000 users, beta 8", SyntheticSettings(users=50_000, beta=8)),
-    Case("200 actions, 50,000 users, epsilon .1", SyntheticSettings(users=50_000), epsilon=0.1),
+    *(PropensityCase(f"1,000 actions, beta {b}", replace(LARGE, beta=b)) for b in (-8, 1, 8, 20)),
+    PropensityCase("1,000 actions, epsilon .1", LARGE, epsilon=0.1),
+    PropensityCase("200 actions, 50,000 users, beta 8", SyntheticSettings(users=50_000, beta=8)),
+    PropensityCase(
+        "200 actions, 50,000 users, epsilon .1", SyntheticSettings(users=50_000), epsilon=0.1
+    ),
     *(
-        Case(f"200 actions, contexts once, beta {b}", SyntheticSettings(users=1, beta=b), once=True)
+        PropensityCase(
+            f"200 actions, contexts once, beta {b}", SyntheticSettings(users=1, beta=b), once=True
+        )
         for b in (1, 8, 20)
     ),
-    Case("1,000 actions, contexts once, beta 8", replace(LARGE, users=1, beta=8), once=True),
+    PropensityCase(
+        "1,000 actions, contexts once, beta 8", replace(LARGE, users=1, beta=8), once=True
+    ),
 ]
 
 Error = Callable[[LoggedData, Policy, np.random.Generator], LoggedData]
@@ -96,8 +97,8 @@ def dropped(logs: LoggedData, stale: Policy, draw: np.random.Generator) -> Logge
     """The rows of some actions, up to about 10% of all rows, are not in the logs."""
     order = draw.permutation(len(logs.catalogue))
     share = np.cumsum(np.bincount(logs.action, minlength=len(order))[order]) / len(logs)
-    kept = ~np.isin(logs.action, order[: max(1, int(np.searchsorted(share, 0.1)))])
-    return logs.take(kept)
+    lost = order[: max(1, int(np.searchsorted(share, 0.1)))]
+    return logs.take(~np.isin(logs.action, lost))
 
 
 MAIN: dict[str, Error] = {"correct": correct, "20% x2": factor_two}
@@ -110,16 +111,38 @@ OTHERS: dict[str, Error] = {
 }
 
 
+def propensity_tables(rows: int, runs: int, other_runs: int, only: str = "") -> Iterator[str]:
+    """Both tables, line after line as they are measured.
+
+    Args:
+        rows: of the logs.
+        runs: for correct propensities, and for those of which 20% are wrong by a factor of 2.
+        other_runs: for the other errors.
+        only: worlds whose name contains this.
+    """
+    yield f"{rows:,} rows; refused/runs (mean of m/p), seconds of a test"
+    yield ""
+    for errors, count in ((MAIN, runs), (OTHERS, other_runs)):
+        if not count:
+            continue
+        yield "| " + " | ".join(["world", *errors, "seconds"]) + " |"
+        yield "|---" * (len(errors) + 2) + "|"
+        for case in CASES:
+            if only in case.name:
+                yield row(case, errors, rows, range(1, count + 1))
+        yield ""
+
+
 Draw = Callable[[int, int], LoggedData]
 """Rows and seed -> logs."""
 
 
-def opened(case: Case) -> tuple[Draw, Policy]:
+def opened(case: PropensityCase) -> tuple[Draw, Policy]:
     """How logs are drawn, and the policy with scores that differ by noise of size 0.5."""
     return opened_once(case) if case.once else opened_world(case)
 
 
-def opened_world(case: Case) -> tuple[Draw, Policy]:
+def opened_world(case: PropensityCase) -> tuple[Draw, Policy]:
     """Users that come back."""
     world = synthetic_world(case.settings, seed=0)
     scores = np.log(world.q) - np.log1p(-world.q)
@@ -134,7 +157,7 @@ def opened_world(case: Case) -> tuple[Draw, Policy]:
     return lambda rows, seed: world.reseeded(seed).deploy(policy, rows, round=0), stale
 
 
-def opened_once(case: Case) -> tuple[Draw, Policy]:
+def opened_once(case: PropensityCase) -> tuple[Draw, Policy]:
     """A new context for every row; scores like those of `synthetic_world`."""
     s, draw = case.settings, rng.generator(0, "once")
     features = draw.normal(size=(s.supported + s.novel, s.d))
@@ -164,8 +187,8 @@ def opened_once(case: Case) -> tuple[Draw, Policy]:
     return logs, stale
 
 
-def run(case: Case, errors: dict[str, Error], rows: int, seeds: range) -> None:
-    """Print how many of the runs were refused, for each error."""
+def row(case: PropensityCase, errors: dict[str, Error], rows: int, seeds: range) -> str:
+    """How many of the runs were refused, for each error."""
     draw, stale = opened(case)
     refused, means, seconds = dict.fromkeys(errors, 0), dict.fromkeys(errors, 0.0), 0.0
     for seed in seeds:
@@ -176,7 +199,7 @@ def run(case: Case, errors: dict[str, Error], rows: int, seeds: range) -> None:
             means[name] += report.mean / len(seeds)
             seconds += took / len(seeds) / len(errors)
     cells = (f"{refused[name]}/{len(seeds)} ({means[name]:.3f})" for name in errors)
-    print("| " + " | ".join([case.name, *cells, f"{seconds:.1f}"]) + " |", flush=True)
+    return "| " + " | ".join([case.name, *cells, f"{seconds:.1f}"]) + " |"
 
 
 def timed(logs: LoggedData) -> tuple[PropensityReport, float]:
@@ -184,28 +207,3 @@ def timed(logs: LoggedData) -> tuple[PropensityReport, float]:
     learn, select = logs.split((0.8, 0.2), salt="propensities")
     start = time.perf_counter()
     return check_propensities(learn, select), time.perf_counter() - start
-
-
-def main() -> int:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description="refusals of the test of the propensities")
-    parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--other-runs", type=int, default=3)
-    parser.add_argument("--only", default="", help="worlds whose name contains this")
-    settings = parser.parse_args()
-    print(f"{settings.rows:,} rows; refused/runs (mean of m/p), seconds of a test\n")
-    for errors, runs in ((MAIN, settings.runs), (OTHERS, settings.other_runs)):
-        if not runs:
-            continue
-        print("| " + " | ".join(["world", *errors, "seconds"]) + " |")
-        print("|---" * (len(errors) + 2) + "|")
-        for case in CASES:
-            if settings.only in case.name:
-                run(case, errors, settings.rows, range(1, runs + 1))
-        print()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ RHO, MISS = 0.95, 0.001
 
 
 @dataclass(frozen=True, eq=False)
-class SmallWorld:
+class NearMissWorld:
     """A few contexts and actions, of which the last two are novel and worthless.
 
     Args:
@@ -119,7 +119,7 @@ class SmallWorld:
         )
 
 
-def small_world(name: str) -> SmallWorld:
+def near_miss_world(name: str) -> NearMissWorld:
     """One of `WORLDS`, always the same."""
     low, high, spread, strength, clip = WORLDS[name]
     draw = rng.generator(0, "small world", name)
@@ -127,7 +127,7 @@ def small_world(name: str) -> SmallWorld:
     pi0 = np.exp(draw.normal(scale=spread, size=q.shape))
     q[:, 6:] = pi0[:, 6:] = 0
     pi0 /= pi0.sum(axis=1, keepdims=True)
-    return SmallWorld(read_only(pi0), read_only(q), strength, clip)
+    return NearMissWorld(read_only(pi0), read_only(q), strength, clip)
 
 
 WORLDS = {

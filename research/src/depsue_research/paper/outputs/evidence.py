@@ -1,4 +1,7 @@
-"""A statement of the paper, how it is checked, and what was found."""
+"""What a check of the paper is made of: the evidence, the statement with its criterion, the claim.
+
+`Check.on` looks at the `RunEvidence` and gives a `Claim`: holds, does not hold, or not measured.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue.data.checks import FloatArray
-from depsue_research.paper.outputs.method_names import NAMES
 from depsue_research.paper.outputs.published import Published
-from depsue_research.paper.outputs.reading import Measure, Runs, novelty, value
+from depsue_research.paper.outputs.reading import NAMES, Measure, Runs, novelty, value
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "not measured"
 UNEXPLAINED = "No cause was found in the figures that are kept."
@@ -48,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Measurement:
     """What a check found: the figures, whether the criterion is met, and if not, why.
 
     Args:
@@ -71,7 +73,7 @@ class NotMeasured(Exception):
     """The cells or figures that a check needs are not there; says which."""
 
 
-class Evidence:
+class RunEvidence:
     """What checks look at: the finished cells, the paper's figures, and which levels are meant.
 
     Args:
@@ -98,7 +100,7 @@ class Evidence:
         self.novel_share = self.recipe.novel / (self.recipe.novel + self.recipe.supported)
         self._compared: tuple[str, ...] = ()
 
-    def shared(self, *methods: str) -> Evidence:
+    def shared(self, *methods: str) -> RunEvidence:
         """To compare methods: at every level over the seeds that all of them have finished."""
         part = copy.copy(self)
         part.runs, part._compared = self.runs.shared(methods), methods
@@ -216,9 +218,11 @@ class Check:
     statement: str
     where: str
     criterion: str
-    find: Callable[[Evidence], Finding]
+    find: Callable[[RunEvidence], Measurement]
 
-    def on(self, evidence: Evidence, told: Callable[[str], str] = lambda reason: reason) -> Claim:
+    def on(
+        self, evidence: RunEvidence, told: Callable[[str], str] = lambda reason: reason
+    ) -> Claim:
         """The claim, with what was found; `told` may shorten a reason that was given before."""
         words = (self.statement, evidence.fill(self.criterion), self.where)
         try:

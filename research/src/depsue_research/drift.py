@@ -1,7 +1,5 @@
 """How often the test of drift refuses: where V(pi0) stays the same, and where it changes.
 
-    python benchmarks/drift.py [--rows 50000] [--runs 20] [--shifts 0 -0.05 ...]
-
 Each run draws so many rows of round 0, by pi0, and of round 1, by the policy named, in a world of
 2,000 users, 30 old and 8 novel actions, in which all mean rewards change by a share from round 0
 to round 1; and tests one round against the other at level .01.
@@ -9,10 +7,8 @@ to round 1; and tests one round against the other at level .01.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +22,7 @@ WORLD = SyntheticSettings(users=2000, supported=30, novel=8)
 SHIFTS = (0.0, -0.03, -0.05, -0.1, 0.1, -0.2)
 
 
-class Case(NamedTuple):
+class DriftCase(NamedTuple):
     """What was served in round 1, and what is known of it."""
 
     name: str
@@ -44,13 +40,31 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("95% pi0, 5% novel", 1.0, 0.05),
-    Case("beta 1.5, 10% novel", 1.5, 0.1),
-    Case("beta 1.5, 10% novel, cannot be called", 1.5, 0.1, callable=False),
-    Case("beta 2.5, 30% novel", 2.5, 0.3),
-    Case("beta 2.5, 30% novel, cannot be called", 2.5, 0.3, callable=False),
-    Case("beta 1.5, 10% novel, 2,000 users as units", 1.5, 0.1, with_units=True),
+    DriftCase("95% pi0, 5% novel", 1.0, 0.05),
+    DriftCase("beta 1.5, 10% novel", 1.5, 0.1),
+    DriftCase("beta 1.5, 10% novel, cannot be called", 1.5, 0.1, callable=False),
+    DriftCase("beta 2.5, 30% novel", 2.5, 0.3),
+    DriftCase("beta 2.5, 30% novel, cannot be called", 2.5, 0.3, callable=False),
+    DriftCase("beta 1.5, 10% novel, 2,000 users as units", 1.5, 0.1, with_units=True),
 ]
+
+
+def drift_table(rows: int, runs: int, shifts: Sequence[float] = SHIFTS) -> Iterator[str]:
+    """The table, line after line as they are measured.
+
+    Args:
+        rows: of each round.
+        runs: of each case, with seeds 1 to `runs`.
+        shifts: changes of all mean rewards; 0 is no drift.
+    """
+    base = synthetic_world(WORLD, seed=0)
+    yield f"{rows:,} rows a round; refused/runs at each change of all mean rewards"
+    yield ""
+    words = [f"{shift:+.0%}" if shift else "none" for shift in shifts]
+    yield "| " + " | ".join(["served in round 1", *words, "seen 9 in 10", "seconds"]) + " |"
+    yield "|---" * (len(shifts) + 3) + "|"
+    for case in CASES:
+        yield row(base, case, rows, range(1, runs + 1), shifts)
 
 
 def changing(base: World, seed: int, shift: float, with_units: bool) -> World:
@@ -66,8 +80,8 @@ def changing(base: World, seed: int, shift: float, with_units: bool) -> World:
     )
 
 
-def run(base: World, case: Case, rows: int, seeds: range, shifts: Sequence[float]) -> None:
-    """Print how many of the runs were refused at each shift, and what could be seen without."""
+def row(base: World, case: DriftCase, rows: int, seeds: range, shifts: Sequence[float]) -> str:
+    """How many of the runs were refused at each shift, and what could be seen without one."""
     pi0, policy = base.logging_policy, case.policy(base)
     refused, seen, seconds = dict.fromkeys(shifts, 0), 0.0, 0.0
     for seed in seeds:
@@ -81,30 +95,7 @@ def run(base: World, case: Case, rows: int, seeds: range, shifts: Sequence[float
             seconds += (time.process_time() - start) / len(seeds) / len(shifts)
             refused[shift] += not report.ok
             if shift == 0:
-                found = report.tests[0].change
-                seen += found.smallest / found.before / len(seeds)
+                change = report.tests[0].change
+                seen += change.smallest / change.before / len(seeds)
     cells = [f"{refused[shift]}/{len(seeds)}" for shift in shifts]
-    print(
-        "| " + " | ".join([case.name, *cells, f"{seen:.1%}", f"{seconds:.2f}"]) + " |", flush=True
-    )
-
-
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description="refusals of the test of drift")
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--shifts", type=float, nargs="+", default=SHIFTS)
-    settings = parser.parse_args()
-    base = synthetic_world(WORLD, seed=0)
-    print(f"{settings.rows:,} rows a round; refused/runs at each change of all mean rewards\n")
-    shifts = [f"{shift:+.0%}" if shift else "none" for shift in settings.shifts]
-    print("| " + " | ".join(["served in round 1", *shifts, "seen 9 in 10", "seconds"]) + " |")
-    print("|---" * (len(settings.shifts) + 3) + "|")
-    for case in CASES:
-        run(base, case, settings.rows, range(1, settings.runs + 1), settings.shifts)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return "| " + " | ".join([case.name, *cells, f"{seen:.1%}", f"{seconds:.2f}"]) + " |"

@@ -1,1 +1,0 @@
-"""How often the monitor stops a policy without cause, and how soon with one: a simulation."""
