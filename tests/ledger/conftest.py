@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,14 @@ import pytest
 import sqlalchemy as sa
 
 PASSWORD = "s3cret-word"
+
+
+def load_sqlite(dump: Path, path: Path) -> str:
+    """Make a file from the statements of a dump; where it is."""
+    connection = sqlite3.connect(path)
+    connection.executescript(dump.read_text())
+    connection.close()
+    return str(path)
 
 
 class Server:
@@ -57,6 +66,16 @@ class Server:
     def new_schema(self) -> str:
         """Make an empty schema, which takes less time; where it is."""
         return f"{self.url('postgres')}?options=-csearch_path%3D{self._make('SCHEMA')}"
+
+    def load(self, dump: Path) -> str:
+        """Make a database from the statements of a dump; where it is."""
+        address = self.new_database()
+        url = sa.make_url(address).set(drivername="postgresql+psycopg")
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(dump.read_text())
+        engine.dispose()
+        return address
 
     def _make(self, what: str) -> str:
         self._made += 1

@@ -221,6 +221,7 @@ def test_the_monitor_stops_the_policy_when_what_is_served_earns_too_little(
     waited(lambda: service.stopped)
     assert "by holdout" in service.stopped
     assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "pi0"
+    waited(lambda: len(service.store.events()) == 2)  # it stops first, and is recorded then
     assert [one.kind for one in service.store.events()] == ["watch", "stop"]
 
 

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from tests.ledger.conftest import PASSWORD, Server, load_sqlite
 
-from depsue.serving.store import Decision, Reward, Store, StoreGone, new_ids
+from depsue.errors import ConfigError, FileError
+from depsue.serving.store import (
+    SCHEMA,
+    Decision,
+    Reward,
+    Store,
+    StoreGone,
+    decisions,
+    events,
+    new_ids,
+    rewards,
+)
 from depsue.serving.writing import Spool
+
+DATA = Path(__file__).parent / "data"
 
 
 def decision(id: str, **given: Any) -> Decision:
@@ -35,14 +55,19 @@ def reward(id: str, value: float = 1.0, received: float = 110.0, **given: Any) -
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    address = str(tmp_path / "decisions.db")
-    if request.param == "postgresql":
-        address = request.getfixturevalue("postgres").new_database()
-    found = Store(address, "spring", writing=True)
-    found.open()
-    yield found
-    found.close()
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "decisions.db")
+    server: Server = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture
+def store(address: str) -> Iterator[Store]:
+    store = Store(address, "spring", writing=True)
+    store.open()
+    yield store
+    store.close()
 
 
 def test_decisions_are_read_in_order_and_joined_with_rewards_in_time(store: Store) -> None:
@@ -94,14 +119,16 @@ def test_what_another_service_decided_for_a_key_is_told(store: Store) -> None:
         assert [row.id for row in store.read()[0]] == [first]
 
 
-def test_campaigns_are_apart(store: Store) -> None:
+def test_campaigns_are_apart(store: Store, address: str) -> None:
     (id,) = new_ids(1)
     store.write([decision(id)])
-    other = Store(store._engine.url.render_as_string(hide_password=False), "autumn")
-    if not store.is_file:
-        assert other.read()[0] == []
+    other = Store(address, "autumn")
+    assert other.read()[0] == []
     store.add_event("stop", 1, "p", "why", "ana")
-    assert [(one.kind, one.reason, one.after) for one in store.events()] == [("stop", "why", 1)]
+    assert [(event.kind, event.reason, event.after) for event in store.events()] == [
+        ("stop", "why", 1)
+    ]
+    assert other.events() == []
 
 
 def test_replay_keeps_what_was_answered(store: Store, tmp_path: Path) -> None:
@@ -137,3 +164,145 @@ def test_ids_grow_with_time_and_do_not_repeat() -> None:
     early, late = new_ids(1000, 1000.0), new_ids(1000, 2000.0)
     assert max(early) < min(late) and len({*early, *late}) == 2000
     assert all(len(id) == 32 and int(id, 16) >= 0 for id in early)
+
+
+# versions
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store that was written before stores had a version."""
+    dump = DATA / f"store-0.{request.param}.sql"
+    if request.param == "sqlite":
+        return load_sqlite(dump, tmp_path / "old.db")
+    server: Server = request.getfixturevalue("postgres")
+    return server.load(dump)
+
+
+def _content(address: str, campaign: str) -> dict[str, Any]:
+    store = Store(address, campaign)
+    rows, earned = store.read(wait=60.0)
+    return {
+        "decisions": [row._asdict() for row in rows],
+        "rewards": sorted(([*row] for row in earned), key=str),
+        "events": [asdict(event) for event in store.events()],
+        "counts": store.counts(),
+        "last": store.last_seq(),
+    }
+
+
+@pytest.mark.parametrize("first", ["a service", "a reader"])
+def test_an_older_store_opens_with_all_that_it_holds_and_goes_on(old: str, first: str) -> None:
+    expected = json.loads((DATA / "store-0.json").read_text())
+    for event in expected["spring"]["events"]:
+        event["kind"] = {"trip": "stop", "lift": "resume"}.get(event["kind"], event["kind"])
+    if first == "a service":
+        store = Store(old, "spring", writing=True)
+        store.open()
+        store.close()
+    for campaign in ("spring", "autumn"):
+        for row in expected[campaign]["decisions"]:
+            row["decided_by"] = row.pop("arm")
+        assert _content(old, campaign) == expected[campaign]
+    store = Store(old, "spring", writing=True)
+    store.open()
+    assert store.by_key(["order 3"])["order 3"].id == f"{3:032x}"
+    (id,) = new_ids(1)
+    store.write([decision(id, key="order 3"), decision(id)], [reward(id), reward(f"{1:032x}", 0.0)])
+    store.add_event("resume", 1, "p", "mended", "bo")
+    rows, earned = store.read(wait=60.0)
+    assert [row.seq for row in rows][:5] == [1, 2, 3, 4, 5] and rows[5].id == id and len(rows) == 6
+    assert len(earned) == 1 + len(expected["spring"]["rewards"])
+    assert (store.events()[-1].seq, store.events()[-1].kind) == (6, "resume")
+    store.close()
+
+
+def test_an_older_store_waits_for_the_service_that_writes_to_it(tmp_path: Path) -> None:
+    old = load_sqlite(DATA / "store-0.sqlite.sql", tmp_path / "old.db")
+    reader = Store(old, "spring")
+    with Store(old, "spring", writing=True).hold() as held:
+        assert held
+        with pytest.raises(StoreGone, match="while nobody writes to it.*Cure: stop the service"):
+            reader.events()
+    assert len(reader.events()) == 5
+
+
+def test_a_newer_store_is_refused_and_not_touched(address: str, tmp_path: Path) -> None:
+    store = Store(address, "spring", writing=True)
+    store.open()
+    store.write([decision(new_ids(1)[0])])
+    store.close()
+    with store.database.writing() as connection:
+        connection.execute(SCHEMA.versions.insert().values(version=9, at="later", depsue="9.0"))
+    before = _bytes(tmp_path)
+    for use in (Store(address, "spring", writing=True).open, Store(address, "spring").read):
+        with pytest.raises(FileError, match=r"knows, 2 or older\. Found: version 9 in .*newer dep"):
+            use()
+    assert _bytes(tmp_path) == before
+
+
+def test_a_file_of_something_else_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "photos.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE photos (name TEXT)")
+    connection.close()
+    before = _bytes(tmp_path)
+    with pytest.raises(FileError, match="file to itself.*holds photos.*another file"):
+        Store(path, "spring", writing=True).open()
+    assert _bytes(tmp_path) == before
+
+
+def test_a_reader_makes_no_store(address: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreGone):
+        Store(address, "spring").read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_know_the_columns_that_migrations_make(store: Store, old: str) -> None:
+    for use in (store, Store(old, "spring")):
+        use.events()
+        with use.database.reading() as connection:
+            inspector = sa.inspect(connection)
+            for table in (decisions, rewards, events, SCHEMA.versions):
+                made = [column["name"] for column in inspector.get_columns(table.name)]
+                assert made == [column.name for column in table.c]
+
+
+# settings
+
+
+def test_each_commit_is_on_disk_before_it_is_answered(postgres: Server, tmp_path: Path) -> None:
+    with Store(tmp_path / "decisions.db", "spring").database.reading() as connection:
+        names = ("journal_mode", "synchronous", "busy_timeout")
+        pragmas = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
+    assert pragmas == ["wal", 2, 5000]  # 2 is FULL
+    lazy = postgres.new_database() + "?options=-csynchronous_commit%3Doff"
+    with Store(lazy, "spring").database.reading() as connection:
+        assert connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+
+
+def test_no_message_shows_a_password(postgres: Server) -> None:
+    right = postgres.new_database()
+    for address in (
+        right.replace(PASSWORD, "wr0ng-word"),
+        right.replace(f":{PASSWORD}@", "@") + "?password=wr0ng-word",
+        right + "_missing",
+    ):
+        store = Store(address, "spring", writing=True)
+        with pytest.raises(StoreGone, match="must answer.*Cure: check that it runs") as caught:
+            store.open()
+        said = "".join(traceback.format_exception(caught.value)) + store.name
+        assert "wr0ng" not in said and PASSWORD not in said
+    wrong = "postgresql://ana:wr0ng-word@host:port/db"
+    with pytest.raises(ConfigError, match="address is a path") as refused:
+        Store(wrong, "spring")
+    assert "wr0ng" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_store_outlives_its_process() -> None:
+    with pytest.raises(ConfigError, match="outlives its process. Found: :memory:. Cure: name a"):
+        Store(":memory:", "spring")
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix == ".db"}

@@ -16,7 +16,7 @@ import torch
 from depsue.campaigns import Campaign
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
-from depsue.files import hold_file, write_file
+from depsue.files import write_file
 from depsue.serving.deciding import Endpoint
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import ContextDrift, MonitorFinding
@@ -99,7 +99,7 @@ class Service:
     def start(self) -> None:
         """Begin to decide and to watch; a second service on the same file is refused."""
         if self.store.is_file:
-            held = self._held.enter_context(hold_file(f"{self.store.name}.lock"))
+            held = self._held.enter_context(self.store.hold())
             require(
                 held,
                 "one service writes to a file of decisions",

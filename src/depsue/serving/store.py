@@ -1,10 +1,10 @@
-"""Decisions and rewards on disk, on SQLite or PostgreSQL, durable before they are answered.
+"""Decisions, rewards and the monitor's events on disk, durable before they are answered.
 
-SQLite runs with a write-ahead log and one writing connection: versions before 3.51.3 can corrupt a
-database when several connections write and checkpoint, so everybody else opens it read-only, and a
-lock keeps a second service out.
+The store is a SQLite file or a PostgreSQL database. A file has one writing connection, and a lock
+keeps a second service out; everybody else opens it read-only (`depsue.database.engine` says why).
+On PostgreSQL several services write to one store: what one of them decided for a key stands.
 
-What is kept of a decision and of a reward.
+A store has a version (`SCHEMA`). Opening one that an older depsue wrote brings it up to date.
 """
 
 from __future__ import annotations
@@ -12,18 +12,38 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
-from depsue.errors import FileError
+from depsue.database import (
+    WRITE_AHEAD_LOG,
+    Database,
+    Migration,
+    Profile,
+    Schema,
+    migrate,
+    parse_address,
+    schema_version,
+    table,
+)
+from depsue.errors import FileError, require
+from depsue.files import hold_file
 from depsue.serving.messages import DecidedBy, DecisionReply
+
+AT_ONCE = 20_000
+"""Rows that are read or written at once."""
+
+EventKind = Literal["watch", "stop", "resume"]
+
+
+class StoreGone(FileError):
+    """The store cannot be written to, or read, now; later it may."""
 
 
 class Decision(msgspec.Struct):
@@ -88,6 +108,30 @@ class Reward(msgspec.Struct):
     shown: int | None = None
 
 
+@dataclass(frozen=True)
+class MonitorEvent:
+    """Something about the monitor: it began to watch, the policy was stopped, or resumed.
+
+    Args:
+        seq: its place among events.
+        at: when, in seconds since 1970.
+        kind: what happened.
+        round, policy: what served.
+        reason: in words.
+        by: who.
+        after: the newest decision at that time.
+    """
+
+    seq: int
+    at: float
+    kind: EventKind
+    round: int
+    policy: str
+    reason: str
+    by: str
+    after: int
+
+
 def new_ids(count: int, now: float | None = None) -> list[str]:
     """Fresh ids: 48 bits of milliseconds, 80 bits of chance."""
     head = f"{int((time.time() if now is None else now) * 1000) & (2**48 - 1):012x}"
@@ -95,94 +139,85 @@ def new_ids(count: int, now: float | None = None) -> list[str]:
     return [head + noise[20 * k : 20 * (k + 1)] for k in range(count)]
 
 
-_meta = sa.MetaData()
-_Big = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-decisions = sa.Table(
+decisions = table(
     "serving_decisions",
-    _meta,
-    sa.Column("seq", _Big, primary_key=True, autoincrement=True),
-    sa.Column("campaign", sa.Text, nullable=False),
-    sa.Column("id", sa.Text, nullable=False, unique=True),
-    sa.Column("at", sa.Double, nullable=False),
-    sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("policy", sa.Text, nullable=False),
-    sa.Column("decided_by", sa.Text, nullable=False),
-    sa.Column("why", sa.Text, nullable=False),
-    sa.Column("action", sa.Integer, nullable=False),
-    sa.Column("propensity", sa.Double, nullable=False),
-    sa.Column("p_policy", sa.Double, nullable=False),
-    sa.Column("p_pi0", sa.Double, nullable=False),
-    sa.Column("holdout", sa.Double, nullable=False),
-    sa.Column("context", sa.Text, nullable=False),
-    sa.Column("unit", sa.Text),
-    sa.Column("key", sa.Text),
-    sa.Column("asked", sa.Text),
-    sa.Column("candidates", sa.Text),
-    sa.CheckConstraint("propensity > 0 AND propensity <= 1"),
-    sa.CheckConstraint("decided_by IN ('policy', 'holdout', 'pi0')"),
+    "seq campaign id at round policy decided_by why action propensity p_policy p_pi0 holdout "
+    "context unit key asked candidates",
 )
-sa.Index(
-    "serving_keys",
-    decisions.c.campaign,
-    decisions.c.key,
-    unique=True,
-    sqlite_where=decisions.c.key.is_not(None),
-    postgresql_where=decisions.c.key.is_not(None),
-)
-rewards = sa.Table(
-    "serving_rewards",
-    _meta,
-    sa.Column("decision", sa.Text, primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("event", sa.Text, primary_key=True),
-    sa.Column("value", sa.Double, nullable=False),
-    sa.Column("received", sa.Double, nullable=False),
-    sa.Column("shown", sa.Integer),
-    sqlite_with_rowid=False,
-)
-events = sa.Table(
-    "serving_events",
-    _meta,
-    sa.Column("seq", _Big, primary_key=True, autoincrement=True),
-    sa.Column("campaign", sa.Text, nullable=False),
-    sa.Column("at", sa.Double, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("round", sa.Integer, nullable=False),
-    sa.Column("policy", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("by", sa.Text, nullable=False),
-    sa.Column("after", _Big, nullable=False),
-    sa.CheckConstraint("kind IN ('watch', 'stop', 'resume')"),
-)
+rewards = table("serving_rewards", "decision name event value received shown")
+events = table("serving_events", "seq campaign at kind round policy reason by after")
 _OF_DECISION = [column for column in decisions.c if column.name not in ("seq", "campaign")]
-AT_ONCE = 20_000
-"""Rows that are read or written at once."""
+
+_DECISIONS = """CREATE TABLE IF NOT EXISTS serving_decisions (seq {serial},
+ campaign TEXT NOT NULL, id TEXT NOT NULL UNIQUE, at DOUBLE PRECISION NOT NULL,
+ round INTEGER NOT NULL, policy TEXT NOT NULL,
+ arm TEXT NOT NULL CHECK (arm IN ('policy', 'holdout', 'pi0')), why TEXT NOT NULL,
+ action INTEGER NOT NULL,
+ propensity DOUBLE PRECISION NOT NULL CHECK (propensity > 0 AND propensity <= 1),
+ p_policy DOUBLE PRECISION NOT NULL, p_pi0 DOUBLE PRECISION NOT NULL,
+ holdout DOUBLE PRECISION NOT NULL, context TEXT NOT NULL, unit TEXT, "key" TEXT, asked TEXT,
+ candidates TEXT)"""
+_KEYS = """CREATE UNIQUE INDEX IF NOT EXISTS serving_keys ON serving_decisions (campaign, "key")
+ WHERE "key" IS NOT NULL"""
+_REWARDS = """CREATE TABLE IF NOT EXISTS serving_rewards (decision TEXT NOT NULL,
+ name TEXT NOT NULL, event TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
+ received DOUBLE PRECISION NOT NULL, shown INTEGER, PRIMARY KEY (decision, name, event))
+ {without_rowid}"""
+_EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT NULL,
+ at DOUBLE PRECISION NOT NULL,
+ kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
+ round INTEGER NOT NULL, policy TEXT NOT NULL, reason TEXT NOT NULL, "by" TEXT NOT NULL,
+ "after" BIGINT NOT NULL)"""
+_NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE kind END"
 
 
-class StoreGone(FileError):
-    """The store cannot be written to, or read, now; later it may."""
+def _events_table(name: str, kinds: str) -> str:
+    return _EVENTS.replace("{name}", name).replace("{kinds}", kinds)
 
 
-@dataclass(frozen=True)
-class MonitorEvent:
-    """Something about the monitor: it began to watch, the policy was stopped, or resumed.
-
-    Args:
-        seq: its place among events; at: when.
-        kind: watch, stop or resume.
-        round, policy: what served.
-        reason: in words; by: who.
-        after: the newest decision at that time.
-    """
-
-    seq: int
-    at: float
-    kind: str
-    round: int
-    policy: str
-    reason: str
-    by: str
-    after: int
+SCHEMA = Schema(
+    versions=table("serving_schema", "version at depsue"),
+    migrations=(
+        # The tables as they were before stores had a version: where they are, they stay.
+        Migration(
+            both=(
+                _DECISIONS,
+                _KEYS,
+                _REWARDS,
+                _events_table("serving_events", "('watch', 'trip', 'lift')"),
+            )
+        ),
+        # A trip is called a stop, a lift a resume, an arm who decided. SQLite cannot change a
+        # constraint, so the table of events is made anew.
+        Migration(
+            both=("ALTER TABLE serving_decisions RENAME COLUMN arm TO decided_by",),
+            sqlite=(
+                _events_table("serving_events_2", "('watch', 'stop', 'resume')"),
+                "INSERT INTO serving_events_2 SELECT seq, campaign, at, "
+                f'{_NEW_KIND}, round, policy, reason, "by", "after" FROM serving_events',
+                "DROP TABLE serving_events",
+                "ALTER TABLE serving_events_2 RENAME TO serving_events",
+            ),
+            postgresql=(
+                "ALTER TABLE serving_events DROP CONSTRAINT serving_events_kind_check",
+                f"UPDATE serving_events SET kind = {_NEW_KIND}",
+                "ALTER TABLE serving_events ADD CONSTRAINT serving_events_kind_check "
+                "CHECK (kind IN ('watch', 'stop', 'resume'))",
+            ),
+        ),
+    ),
+    unversioned=frozenset({"serving_decisions", "serving_rewards", "serving_events"}),
+    absent="start the service first: depsue serve",
+)
+_PROFILE = Profile(
+    what="store of decisions",
+    pragmas=WRITE_AHEAD_LOG,
+    connect_timeout=3,
+    again="; the service goes on by itself",
+    error=StoreGone,
+)
+_WAIT = 5.0
+"""Seconds that a write to a file waits for its turn."""
 
 
 class Store:
@@ -191,39 +226,35 @@ class Store:
     Args:
         address: a file, or postgresql://...
         campaign: whose.
-        writing: whether this process may write; for SQLite only one may.
+        writing: whether this process may write; to a file only one may.
     """
 
     def __init__(self, address: str | Path, campaign: str, *, writing: bool = False) -> None:
         self.campaign, self._writing = campaign, writing
-        text = str(address)
-        self.is_file = not text.startswith(("postgresql:", "postgresql+", "postgres:"))
-        self.name = text if self.is_file else _shown(text)
-        if self.is_file:
-            mode = "rwc" if writing else "ro"
-            place = Path(text).absolute().as_uri()
-            url = f"sqlite:///{place}?mode={mode}&uri=true"
-            self._engine = sa.create_engine(
-                url, poolclass=NullPool, connect_args={"timeout": 5, "check_same_thread": False}
-            )
-            sa.event.listen(self._engine, "connect", _prepare if writing else _prepare_reading)
-        else:
-            address = text.replace("postgres://", "postgresql://", 1)
-            address = address.replace("postgresql://", "postgresql+psycopg://", 1)
-            made = sa.make_url(address)
-            if "connect_timeout" not in made.query:
-                made = made.update_query_dict({"connect_timeout": "3"})
-            self._engine = sa.create_engine(made, poolclass=NullPool)
+        url = parse_address(address, _PROFILE.what)
+        self.database = Database(url, _PROFILE, wait=_WAIT)
+        self._reader = Database(url, _PROFILE, wait=_WAIT, read_only=True)
+        self.name, self.is_file = self.database.name, self.database.kind != "postgresql"
+        require(
+            self.database.kind != "memory",
+            f"a {_PROFILE.what} outlives its process",
+            found=str(address),
+            cure="name a file, or postgresql://...",
+        )
         self._connection: sa.Connection | None = None
+        self._is_newest = False
 
     def open(self) -> None:
-        """Connect for writing; make the tables where there are none."""
+        """Connect for writing; make the tables where there are none, or bring them up to date."""
         self.close()
-        with _telling(self.name):
-            if self.is_file:
-                Path(self.name).parent.mkdir(parents=True, exist_ok=True)
-            _meta.create_all(self._engine)
-            self._connection = self._engine.connect()
+        if self.is_file:
+            path = Path(self.name)
+            with self.database.translating():
+                path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():  # opening a file to write changes it: first see what it is
+                schema_version(self._reader, SCHEMA, create=True)
+        migrate(self.database, SCHEMA)
+        self._connection = self.database.connect(writing=True)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -233,6 +264,13 @@ class Store:
                 connection.close()
             except SQLAlchemyError:
                 connection.invalidate()
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """Keep other processes from writing to a file; False if another does.
+
+        On PostgreSQL several may write, and nothing is held.
+        """
+        return hold_file(f"{self.name}.lock") if self.is_file else nullcontext(True)
 
     def write(
         self,
@@ -250,59 +288,53 @@ class Store:
             earned: rewards.
             instead_of: ids that were perhaps written, never answered, and are not to count.
         """
-        if self._connection is None:
-            raise StoreGone("the store must be open", found=self.name)
-        with _telling(self.name, self._connection), self._connection.begin():
-            for some in _chunks(instead_of):
-                self._connection.execute(sa.delete(decisions).where(decisions.c.id.in_(some)))
+        with self._transaction() as connection:
+            for ids in _chunks(instead_of):
+                connection.execute(sa.delete(decisions).where(decisions.c.id.in_(ids)))
             for chunk in _chunks(made):
-                rows = [(self.campaign, *msgspec.structs.astuple(one)) for one in chunk]
-                self._connection.exec_driver_sql(self._insert(decisions, Decision), rows)
+                rows = [(self.campaign, *msgspec.structs.astuple(decision)) for decision in chunk]
+                connection.exec_driver_sql(self._insert(decisions, Decision), rows)
             for part in _chunks(earned):
-                earnings = [msgspec.structs.astuple(one) for one in part]
-                self._connection.exec_driver_sql(self._insert(rewards, Reward), earnings)
-        keyed = {one.key: one.id for one in made if one.key is not None}
+                earnings = [msgspec.structs.astuple(reward) for reward in part]
+                connection.exec_driver_sql(self._insert(rewards, Reward), earnings)
+        keyed = {decision.key: decision.id for decision in made if decision.key is not None}
         if self.is_file or not keyed:  # no other writes to a file
             return {}
         known = self.by_key(list(keyed))
-        return {key: one for key, one in known.items() if one.id != keyed[key]}
+        return {key: decision for key, decision in known.items() if decision.id != keyed[key]}
 
     def replay(
         self, made: Sequence[Decision], earned: Sequence[Reward], instead_of: Sequence[str]
     ) -> None:
         """Write what a spool kept; a decision whose key was taken meanwhile loses the key."""
-        taken = self.by_key([one.key for one in made if one.key is not None])
-        kept = []
-        for one in made:
-            known = None if one.key is None else taken.get(one.key)
-            if known is not None and known.id != one.id and known.id not in instead_of:
-                one = msgspec.structs.replace(one, key=None)
-            kept.append(one)
-        self.write(kept, earned, instead_of=instead_of)
+        taken = self.by_key([decision.key for decision in made if decision.key is not None])
+        spooled = []
+        for decision in made:
+            known = None if decision.key is None else taken.get(decision.key)
+            if known is not None and known.id != decision.id and known.id not in instead_of:
+                decision = msgspec.structs.replace(decision, key=None)
+            spooled.append(decision)
+        self.write(spooled, earned, instead_of=instead_of)
 
     def by_key(self, keys: Sequence[str]) -> dict[str, Decision]:
         """The decisions that were made for these keys."""
         if not keys:
             return {}
-        if self._connection is None and self._writing:
-            raise StoreGone("the store must be open", found=self.name)
-        if self._connection is None:  # a reader keeps one, too, for keys come with every batch
-            with _telling(self.name):
-                self._connection = self._engine.connect()
-        found = {}
-        with _telling(self.name, self._connection), self._connection.begin():
-            for some in _chunks(keys):
+        if self._connection is None and not self._writing:
+            self._require_newest()  # a reader keeps a connection, too: keys come with every batch
+            self._connection = self._reader.connect(writing=False)
+        by_key = {}
+        with self._transaction() as connection:
+            for chunk in _chunks(keys):
                 query = sa.select(*_OF_DECISION).where(
-                    decisions.c.campaign == self.campaign, decisions.c.key.in_(some)
+                    decisions.c.campaign == self.campaign, decisions.c.key.in_(chunk)
                 )
-                for row in self._connection.execute(query):
-                    found[row.key] = Decision(**row._asdict())
-        return found
+                for row in connection.execute(query):
+                    by_key[row.key] = Decision(**row._asdict())
+        return by_key
 
-    def add_event(self, kind: str, round: int, policy: str, reason: str, by: str) -> None:
+    def add_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
         """Record something about the monitor; durable on return."""
-        if self._connection is None:
-            raise StoreGone("the store must be open", found=self.name)
         values = {
             "campaign": self.campaign,
             "at": time.time(),
@@ -313,15 +345,15 @@ class Store:
             "by": by,
         }
         newest = sa.select(sa.func.coalesce(sa.func.max(decisions.c.seq), 0)).scalar_subquery()
-        with _telling(self.name, self._connection), self._connection.begin():
-            self._connection.execute(sa.insert(events).values(**values, after=newest))
+        with self._transaction() as connection:
+            connection.execute(sa.insert(events).values(**values, after=newest))
 
     def events(self) -> list[MonitorEvent]:
         """What happened to the monitor, oldest first."""
-        query = sa.select(events).where(events.c.campaign == self.campaign).order_by(events.c.seq)
+        columns = [column for column in events.c if column.name != "campaign"]
+        query = sa.select(*columns).where(events.c.campaign == self.campaign).order_by("seq")
         with self._reading() as connection:
-            rows = [row._asdict() for row in connection.execute(query)]
-        return [MonitorEvent(**{k: v for k, v in row.items() if k != "campaign"}) for row in rows]
+            return [MonitorEvent(**row._asdict()) for row in connection.execute(query)]
 
     def last_seq(self) -> int:
         """Of the newest decision; 0 without one."""
@@ -362,8 +394,8 @@ class Store:
             if not rows:
                 return [], []
             earned = (
-                sa.select(*(one for one in rewards.c if one.name != "event"))
-                .join(decisions, decisions.c.id == rewards.c.decision)
+                sa.select(*(column for column in rewards.c if column.name != "event"))
+                .join_from(rewards, decisions, decisions.c.id == rewards.c.decision)
                 .where(
                     decisions.c.seq >= rows[0].seq,
                     decisions.c.seq <= rows[-1].seq,
@@ -380,26 +412,46 @@ class Store:
             .where(decisions.c.campaign == self.campaign)
             .group_by(decisions.c.decided_by)
         )
+        all_rewards = sa.select(sa.func.count()).select_from(rewards)
         with self._reading() as connection:
-            found = {str(decided_by): int(n) for decided_by, n in connection.execute(by_decider)}
-            found["rewards"] = int(
-                connection.scalar(sa.select(sa.func.count()).select_from(rewards)) or 0
-            )
-        return found
+            counts = {str(who): int(n) for who, n in connection.execute(by_decider)}
+            return {**counts, "rewards": int(connection.scalar(all_rewards) or 0)}
 
-    def _insert(self, table: sa.Table, of: type[msgspec.Struct]) -> str:
+    def _insert(self, into: sa.TableClause, kind: type[msgspec.Struct]) -> str:
         """The statement that takes tuples of such rows; as text, for rows come by the million."""
-        names = ["campaign"] * (table is decisions) + [
-            one.name for one in msgspec.structs.fields(of)
-        ]
+        names = ["campaign"] * (into is decisions)
+        names += [field.name for field in msgspec.structs.fields(kind)]
         columns = ", ".join(f'"{name}"' for name in names)
         marks = ", ".join(["?" if self.is_file else "%s"] * len(names))
-        return f"INSERT INTO {table.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        return f"INSERT INTO {into.name} ({columns}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        """One transaction on the connection that is kept."""
+        if self._connection is None:
+            raise StoreGone("the store must be open", found=self.name)
+        with self.database.within(self._connection):
+            yield self._connection
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
-        with _telling(self.name), self._engine.connect() as connection:
+        self._require_newest()
+        with self._reader.reading() as connection:
             yield connection
+
+    def _require_newest(self) -> None:
+        """Before the first read: bring an older store up to date, while nobody serves from it."""
+        if not self._is_newest and schema_version(self._reader, SCHEMA) < len(SCHEMA.migrations):
+            with self.database.translating(), self.hold() as held:
+                require(
+                    held,
+                    "an older store of decisions is brought up to date while nobody writes to it",
+                    found=f"another process holds {self.name}",
+                    cure="stop the service that runs, and start it with this version",
+                    error=StoreGone,
+                )
+                migrate(self.database, SCHEMA, create=False)
+        self._is_newest = True
 
 
 def _closed(rows: list[sa.Row[Any]], until: float) -> list[sa.Row[Any]]:
@@ -411,39 +463,3 @@ def _closed(rows: list[sa.Row[Any]], until: float) -> list[sa.Row[Any]]:
 
 def _chunks(values: Sequence[Any]) -> Iterable[list[Any]]:
     return (list(values[k : k + 5000]) for k in range(0, len(values), 5000))
-
-
-@contextmanager
-def _telling(name: str, connection: sa.Connection | None = None) -> Iterator[None]:
-    try:
-        yield
-    except (SQLAlchemyError, OSError) as problem:
-        if connection is not None:
-            connection.invalidate()
-        cause = getattr(problem, "orig", None) or problem
-        said = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        raise StoreGone(
-            "the store of decisions must answer",
-            found=f"{name}: {said[:200]}",
-            cure="start the server, or make room on the disk; the service goes on by itself",
-        ) from problem
-
-
-def _shown(url: str) -> str:
-    try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return "postgresql://..."
-
-
-def _prepare(connection: Any, _: Any) -> None:
-    for pragma in (
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "cache_size = -65536",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _prepare_reading(connection: Any, _: Any) -> None:
-    connection.execute("PRAGMA query_only = ON")

@@ -26,7 +26,7 @@ import msgspec
 from depsue.errors import DepsueError, FileError
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, Reward, Store, StoreGone
+from depsue.serving.store import Decision, EventKind, Reward, Store, StoreGone
 
 
 class SpooledBatch(msgspec.Struct):
@@ -203,7 +203,10 @@ class Writer:
         """Why the store cannot be written to; "" while it can."""
 
     def start(self) -> None:
-        """Open the store, replay what waits, and begin; a store that is gone is tried again."""
+        """Open the store, replay what waits, and begin; a store that is gone is tried again.
+
+        A store that this version cannot use, say of a newer one, is refused.
+        """
         self._reach()
         self._thread.start()
 
@@ -218,7 +221,7 @@ class Writer:
         """Commit a batch, after those before it."""
         self._queue.put(batch)
 
-    def event(self, kind: str, round: int, policy: str, reason: str, by: str) -> None:
+    def event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
         """Record an event of the monitor from any thread; a StoreGone if it cannot be done now."""
         done: SimpleQueue[Exception | None] = SimpleQueue()
         self._calls.put((lambda: self._store.add_event(kind, round, policy, reason, by), done))
@@ -231,7 +234,7 @@ class Writer:
         if problem is not None:
             raise problem
 
-    def lost(self, problem: StoreGone) -> None:
+    def lost(self, problem: FileError) -> None:
         """The store does not answer: from now on the spool, or nothing."""
         if not self.gone:
             self._told("store gone", found=problem.found)
@@ -244,11 +247,11 @@ class Writer:
             except Empty:
                 self._serve_calls()
                 if self.gone or self._spool.waiting:
-                    self._reach()
+                    self._reach_again()
                 continue
             self._serve_calls()
             if self.gone:
-                self._reach()
+                self._reach_again()
             if batch is None:
                 return
             try:
@@ -322,10 +325,17 @@ class Writer:
             except Exception as problem:  # whoever asked is told
                 done.put(problem)
 
-    def _reach(self) -> None:
-        """Try to get at the store, and to replay what was spooled."""
+    def _reach_again(self) -> None:
+        """Try again to get at a store that is gone, now and then."""
         if time.monotonic() - self._tried < RETRY:
             return
+        try:
+            self._reach()
+        except FileError as problem:  # a newer version has brought the store up to date meanwhile
+            self.lost(problem)
+
+    def _reach(self) -> None:
+        """Try to get at the store, and to replay what was spooled."""
         self._tried = time.monotonic()
         try:
             self._store.open()
@@ -340,7 +350,7 @@ class Writer:
             self._store.close()
             self.lost(problem)
             return
-        except (FileError, OSError) as problem:
+        except OSError as problem:
             self._told("spool not replayed", found=str(problem))
             return
         if self.gone:
