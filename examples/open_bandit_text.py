@@ -21,8 +21,8 @@ def reading(walks: dict[str, Walk]) -> list[str]:
     found = list(walks.values())
     facts = [
         ("rows", [f"{one.plan.rows:,}" for one in found]),
-        ("clicks", [str(one.check.facts["rows with a reward"]) for one in found]),
-        ("click rate", [f"{float(one.check.facts['mean reward']):.3%}" for one in found]),
+        ("clicks", [str(one.check.facts.rewarded_rows) for one in found]),
+        ("click rate", [f"{one.check.facts.mean_reward:.3%}" for one in found]),
         ("verdict of check", [one.check.verdict for one in found]),
         ("certain without data: novelty", [f"{one.plan.certain:.1%}" for one in found]),
         ("plan's pick: novelty", [f"{one.plan.pick.novelty:.1%}" for one in found]),

@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue.check import CheckReport, check_logs
-from depsue.check import rules as summary
+from depsue.check import CheckReport, check_logs, counting
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source
 
@@ -25,15 +24,15 @@ def test_good_logs_are_ready(good: pl.DataFrame) -> None:
     report = check(good)
     assert report.verdict == "ready" and report.usable and report.findings == ()
     facts = report.facts
-    assert (facts["rows"], facts["actions"], facts["context columns"]) == (8000, 4, 2)
-    assert facts["mean reward"] == pytest.approx(good["click"].mean())
-    assert facts["rows with a reward"] == good["click"].sum()
+    assert (facts.rows, facts.actions, facts.context_columns) == (8000, 4, 2)
+    assert facts.mean_reward == pytest.approx(good["click"].mean())
+    assert facts.rewarded_rows == good["click"].sum()
     inverse = 1 / good["propensity"]
     size = float(inverse.sum()) ** 2 / float((inverse**2).sum())
-    assert facts["effective sample size"] == pytest.approx(size)
-    assert facts["first time"] == "2026-03-01 00:00:00.000000"
-    assert facts["sum of 1/p, of rows x actions"] == pytest.approx(1, abs=0.1)
-    assert facts["repeated rows"] == 0 and facts["missing values"] == 0
+    assert facts.effective_sample_size == pytest.approx(size)
+    assert facts.first_time == "2026-03-01 00:00:00.000000"
+    assert facts.inverse_propensity_ratio == pytest.approx(1, abs=0.1)
+    assert facts.repeated_rows == 0 and facts.missing_values == 0
 
 
 def spoiled(good: pl.DataFrame, what: str) -> pl.DataFrame:
@@ -105,10 +104,10 @@ def test_rewards_below_and_above_are_counted_apart(good: pl.DataFrame) -> None:
 
 def test_repeated_rows(good: pl.DataFrame) -> None:
     report = check(pl.concat([good, good.head(800)]))
-    assert report.facts["repeated rows"] == pytest.approx(800 / 8800)
+    assert report.facts.repeated_rows == pytest.approx(800 / 8800)
     assert "duplicates" in names(report)
     apart = pl.concat([good, good.head(800)]).with_columns(event_id=pl.int_range(8800))
-    assert check(apart).facts["repeated rows"] == 0
+    assert check(apart).facts.repeated_rows == 0
 
 
 def test_propensities_in_percent(good: pl.DataFrame) -> None:
@@ -138,15 +137,15 @@ def test_propensities_too_small_to_divide_by(good: pl.DataFrame) -> None:
 
 
 def test_large_logs_are_sampled(good: pl.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "SAMPLE", 1000)
-    monkeypatch.setattr(summary, "DISTINCT", 1000)
+    monkeypatch.setattr(counting, "SAMPLE", 1000)
+    monkeypatch.setattr(counting, "DISTINCT", 1000)
     report = check(pl.concat([good, good.sample(fraction=1.0, shuffle=True, seed=0)]))
-    assert report.facts["repeated rows"] == 0.5
-    assert report.facts["rows"] == 16000
+    assert report.facts.repeated_rows == 0.5
+    assert report.facts.rows == 16000
     source = Source.of(good)
     mapping = LogMapping("item_id", "click", "propensity")
     frame = source.frame.rename({"item_id": "action", "click": "reward"})
-    assert 800 < len(summary.summarize(source, frame, mapping).sample) < 1200
+    assert 800 < len(counting.count_logs(source, frame, mapping).sample) < 1200
 
 
 def test_positions(good: pl.DataFrame) -> None:
@@ -155,7 +154,7 @@ def test_positions(good: pl.DataFrame) -> None:
     assert names(report) == ["positions"] and not report.usable
     assert "not supported yet" in report.findings[0].rule
     one = check(slates, position=1)
-    assert one.verdict == "ready" and one.facts["rows"] == 4000
+    assert one.verdict == "ready" and one.facts.rows == 4000
     assert one.mapping.assumptions == ("only rows with position = 1 are used",)
 
 
@@ -207,7 +206,7 @@ def test_items(good: pl.DataFrame, tmp_path: Path, items: Any, found: list[str])
     report = check(good, items=tmp_path / "items.parquet")
     assert names(report) == found
     if not found:
-        assert report.facts["items never logged"] == 1
+        assert report.facts.items_never_logged == 1
 
 
 def test_a_changing_mix_of_rounds_is_no_drift(good: pl.DataFrame) -> None:

@@ -1,11 +1,11 @@
-"""Which column is what, guessed from names and types; every guess is said."""
+"""Which column is what: a mapping guessed from names and types, with a sentence for each guess."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from depsue.check.rules import is_id
+from depsue.check.counting import is_id
 from depsue.data.mapping import LogMapping
 from depsue.data.open_bandit import ROLES as OPEN_BANDIT
 from depsue.data.open_bandit import is_open_bandit, left_out
@@ -30,19 +30,24 @@ NAMES = {
 }
 """For each role, the names that it goes by, the likeliest first."""
 FROM_ACTION = ("item", "action", "arm", "product", "article")
-"""A column whose name begins so tells of what was shown, and is no context."""
+"""A column whose name begins so describes what was shown, so it cannot be a context."""
 
 
-def guess_mapping(source: Source) -> tuple[LogMapping, tuple[str, ...]]:
-    """The likeliest mapping of the columns, and what was guessed, a sentence each."""
+def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMapping, tuple[str, ...]]:
+    """The likeliest mapping of the columns, and a sentence for each guess.
+
+    Args:
+        source: the logs.
+        r_max: the largest possible reward, where it is declared; None guesses 1.
+    """
     head = source.collect(source.frame.head(1000))
     roles: dict[str, Any] = {}
     notes = []
-    taken = dict(OPEN_BANDIT) if is_open_bandit(source.names) else {}
+    published = dict(OPEN_BANDIT) if is_open_bandit(source.names) else {}
     for role, names in NAMES.items():
-        found = taken.get(role) or _first(head, role, names.split())
-        if found is not None:
-            roles[role] = found
+        column = published.get(role) or _first(head, role, names.split())
+        if column is not None:
+            roles[role] = column
     for role in ("action", "reward"):
         if role not in roles:
             raise ConfigError(
@@ -52,12 +57,13 @@ def guess_mapping(source: Source) -> tuple[LogMapping, tuple[str, ...]]:
             )
     for role, name in roles.items():
         notes.append(f"guessed from its name: {role} is the column '{name}'")
-    notes.append("r_max = 1 is a guess: declare the largest possible reward in the mapping")
+    if r_max is None:
+        notes.append("r_max = 1 is a guess: declare the largest possible reward in the mapping")
     rewards = [n for n in _matching(source.names, NAMES["reward"]) if n not in roles.values()]
     skipped = {*roles.values(), *rewards, *left_out(source.names)}
     free = [name for name in source.names if name not in skipped and not unnamed(name)]
-    about = [name for name in free if _plain(name).split("_")[0] in FROM_ACTION]
-    free = [name for name in free if name not in about and not is_id(name)]
+    of_action = [name for name in free if _plain(name).split("_")[0] in FROM_ACTION]
+    free = [name for name in free if name not in of_action and not is_id(name)]
     numeric = [n for n in free if is_numeric(head[n]) and not head[n].dtype.is_nested()]
     categorical = _categorical(source, [name for name in free if is_text(head[name])])
     left = [n for n in source.names if n not in {*roles.values(), *numeric, *categorical}]
@@ -66,7 +72,12 @@ def guess_mapping(source: Source) -> tuple[LogMapping, tuple[str, ...]]:
         notes.append(f"contexts: {listed_names([*numeric, *categorical])}")
     if left:
         notes.append(f"columns that are not read: {listed_names(left)}")
-    mapping = LogMapping(**roles, numeric=tuple(numeric), categorical=categorical)
+    mapping = LogMapping(
+        **roles,
+        r_max=1.0 if r_max is None else r_max,
+        numeric=tuple(numeric),
+        categorical=categorical,
+    )
     return mapping, tuple(notes)
 
 
@@ -100,13 +111,14 @@ def _categorical(source: Source, names: Sequence[str]) -> dict[str, tuple[str, .
     """Text columns of few values, each with its values."""
     import polars as pl
 
-    found: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str, ...]] = {}
     for name in names:
         column = exact(name).cast(pl.String).alias("value")
+        # The approximate count is cheap, and spares columns of free text the exact one.
         about = int(source.collect(source.frame.select(column.approx_n_unique())).item())
         if about <= 2 * MOST_VALUES:
             table = source.collect(source.frame.select(column.unique()))
             values = table.to_series().drop_nulls().sort().to_list()
             if 0 < len(values) <= MOST_VALUES:
-                found[name] = tuple(values)
-    return found
+                columns[name] = tuple(values)
+    return columns

@@ -1,21 +1,22 @@
-"""Findings, the verdict that follows from them, and the report as text and JSON."""
+"""The report of a check: facts about the logs, findings, and the verdict that follows from them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from depsue.data.mapping import LogMapping
 from depsue.errors import DepsueError
 
 READY, WARNED, UNUSABLE = "ready", "ready, with warnings", "not usable"
+Severity = Literal["error", "warning"]
 
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that was found.
+    """A rule that the logs break.
 
     Args:
         name: a short name, for scripts.
@@ -26,7 +27,7 @@ class CheckFinding:
     """
 
     name: str
-    severity: Literal["error", "warning"]
+    severity: Severity
     rule: str
     value: str
     cure: str
@@ -37,20 +38,63 @@ class CheckFinding:
         return cls(name, "error", error.rule, error.found, error.cure)
 
 
+def _fact(label: str) -> Any:
+    """A fact that is None unless it was counted; the label is its name in text and JSON."""
+    return field(default=None, metadata={"label": label})
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """What the logs hold. A fact is None where it does not apply or could not be computed."""
+
+    files: int | None = _fact("files")
+    rows: int | None = _fact("rows")
+    actions: int | None = _fact("actions")
+    rarest_action_rows: int | None = _fact("rows of the rarest action")
+    context_columns: int | None = _fact("context columns")
+    mean_reward: float | None = _fact("mean reward")
+    rewarded_rows: int | None = _fact("rows with a reward")
+    smallest_propensity: float | None = _fact("smallest propensity")
+    effective_sample_size: float | None = _fact("effective sample size")
+    propensities: Literal["logged", "estimated"] | None = _fact("propensities")
+    first_time: str | None = _fact("first time")
+    last_time: str | None = _fact("last time")
+    rows_per_unit: float | None = _fact("rows per unit, in a sample")
+    rounds: str | None = _fact("rounds")
+    repeated_rows: float | None = _fact("repeated rows")
+    missing_values: int | None = _fact("missing values")
+    items: int | None = _fact("items")
+    items_never_logged: int | None = _fact("items never logged")
+    novel_items: int | None = _fact("novel items")
+    inverse_propensity_ratio: float | None = _fact("sum of 1/p, of rows x actions")
+    inverse_propensity_z: float | None = _fact("its z")
+    propensity_test: str | None = _fact("m/p in a sample: mean, lower bound")
+
+    def labelled(self) -> Iterator[tuple[str, Any]]:
+        """Label and value of every fact that applies; None stands for "not known"."""
+        expected = {"repeated_rows"} if self.rows is not None else set()
+        if self.propensities is not None:
+            expected |= {"smallest_propensity", "effective_sample_size"}
+        for fact in fields(self):
+            value = getattr(self, fact.name)
+            if value is not None or fact.name in expected:
+                yield fact.metadata["label"], value
+
+
 @dataclass(frozen=True)
 class CheckReport:
-    """What `depsue check` says of logs.
+    """What `depsue check` says about logs.
 
     Args:
         source: what was checked.
-        facts: what the logs hold, by name: numbers, texts, or None where it is not known.
+        facts: what the logs hold.
         findings: what is wrong, errors first.
-        notes: what was settled by rule, or could not be tested.
+        notes: what a rule settled, and what could not be tested.
         mapping: which column was taken for what.
     """
 
     source: str
-    facts: Mapping[str, Any]
+    facts: LogFacts
     findings: tuple[CheckFinding, ...]
     notes: tuple[str, ...]
     mapping: LogMapping
@@ -58,7 +102,7 @@ class CheckReport:
     @property
     def verdict(self) -> str:
         """`ready`, `ready, with warnings` or `not usable`."""
-        kinds = {one.severity for one in self.findings}
+        kinds = {finding.severity for finding in self.findings}
         return UNUSABLE if "error" in kinds else WARNED if kinds else READY
 
     @property
@@ -71,23 +115,26 @@ class CheckReport:
         return {
             "source": self.source,
             "verdict": self.verdict,
-            "facts": {name: _finite(value) for name, value in self.facts.items()},
-            "findings": [asdict(one) for one in self.findings],
+            "facts": {label: _finite(value) for label, value in self.facts.labelled()},
+            "findings": [asdict(finding) for finding in self.findings],
             "notes": list(self.notes),
             "assumptions": list(self.mapping.assumptions),
             "mapping": asdict(self.mapping),
         }
 
     def __str__(self) -> str:
-        width = max((len(name) for name in self.facts), default=0)
+        facts = list(self.facts.labelled())
+        width = max((len(label) for label, _ in facts), default=0)
         lines = [f"{self.source}: {self.verdict}", ""]
-        lines += [f"  {name:{width}}  {_shown(value)}" for name, value in self.facts.items()]
-        for one in self.findings:
-            lines += ["", f"{one.severity} ({one.name}): {one.rule}."]
-            lines += [f"  found: {one.value}"] if one.value else []
-            lines += [f"  cure:  {one.cure}"] if one.cure else []
-        for heading, said in (("Notes", self.notes), ("Assumed", self.mapping.assumptions)):
-            lines += ["", heading, *(f"  - {sentence}" for sentence in said)] if said else []
+        lines += [f"  {label:{width}}  {_shown(value)}" for label, value in facts]
+        for finding in self.findings:
+            lines += ["", f"{finding.severity} ({finding.name}): {finding.rule}."]
+            lines += [f"  found: {finding.value}"] if finding.value else []
+            lines += [f"  cure:  {finding.cure}"] if finding.cure else []
+        sections = (("Notes", self.notes), ("Assumed", self.mapping.assumptions))
+        for heading, sentences in sections:
+            if sentences:
+                lines += ["", heading, *(f"  - {sentence}" for sentence in sentences)]
         return "\n".join(lines)
 
 

@@ -56,25 +56,31 @@ def check(
     """
     from depsue.check import check_logs, guess_mapping
     from depsue.data.mapping import read_mapping
-    from depsue.data.mapping import write_mapping as written
+    from depsue.data.mapping import write_mapping as write_toml
     from depsue.data.reading import open_source
 
     source = open_source(logs)
-    said: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
     if mapping is not None:
-        known = read_mapping(mapping)
+        columns = read_mapping(mapping)
     else:
-        known, said = guess_mapping(source)
+        columns, guesses = guess_mapping(source, r_max)
     if r_max is not None:
-        known = replace(known, r_max=r_max)
-        said = tuple(one for one in said if not one.startswith("r_max"))
+        columns = replace(columns, r_max=r_max)
     if kept is not None:
-        known = replace(known, kept=kept)
-    keep = int(position) if position is not None and position.lstrip("-").isdecimal() else position
-    report = check_logs(source, items, known, position=keep, estimate=estimate_propensities, id=id)
-    report = replace(report, notes=(*said, *report.notes))
+        columns = replace(columns, kept=kept)
+    whole = position is not None and position.lstrip("-").isdecimal()
+    report = check_logs(
+        source,
+        items,
+        columns,
+        position=int(position) if position is not None and whole else position,
+        estimate=estimate_propensities,
+        id=id,
+    )
+    report = replace(report, notes=(*guesses, *report.notes))
     if write_mapping is not None:
-        written(report.mapping, write_mapping, force=force)
+        write_toml(report.mapping, write_mapping, force=force)
         report = replace(
             report, notes=(*report.notes, f"the mapping was written to {write_mapping}")
         )
