@@ -85,7 +85,7 @@ def service(home: Path) -> Iterator[Service]:
 def app(service: Service, home: Path) -> App:
     """The application; no token is asked for."""
     access = Access(home, open_to_all=True)
-    return App(service, access, pages=Dashboard(service, access, _told))
+    return App(service, access, pages=Dashboard(service, access))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def guarded(service: Service, home: Path) -> tuple[App, str]:
     """The application that asks for tokens, and an admin's."""
     access = Access(home)
     token = access.add("admin", "ana")
-    return App(service, access, pages=Dashboard(service, access, _told)), token
+    return App(service, access, pages=Dashboard(service, access)), token
 
 
 def decided(service: Service, count: int, reward: float = 1.0) -> None:
@@ -114,7 +114,3 @@ def decided(service: Service, count: int, reward: float = 1.0) -> None:
 
     asyncio.run(ask())
     service.look(time.time() + 61)
-
-
-def _told(word: str, **details: Any) -> None:
-    raise AssertionError(f"{word}: {details}")

@@ -53,7 +53,7 @@ def test_the_cookie_is_for_this_server_alone(guarded: Guarded, home: Path) -> No
     behind = Browser(app, x_forwarded_proto="https").login(token).headers["set-cookie"]
     assert behind.endswith("; Secure")
     service = app._service
-    made = App(service, Access(home), pages=Dashboard(service, Access(home), print, secure=True))
+    made = App(service, Access(home), pages=Dashboard(service, Access(home), secure=True))
     assert Browser(made).login(token).headers["set-cookie"].endswith("; Secure")
 
 

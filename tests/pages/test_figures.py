@@ -116,9 +116,8 @@ def test_margin_of_a_round_that_was_observed_is_not_counted_twice(home: Path) ->
     assert tiles["value now"].figure == "1"  # every decision earned 1
 
 
-def test_jobs_end_with_a_result_or_a_reason() -> None:
-    told: list[str] = []
-    jobs = Jobs(lambda word, **details: told.append(f"{word}: {details['error']}"))
+def test_jobs_end_with_a_result_or_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    jobs = Jobs()
 
     def ended(key: str, work: object) -> object:
         job = jobs.start(key, key, {}, work)  # type: ignore[arg-type]
@@ -134,14 +133,15 @@ def test_jobs_end_with_a_result_or_a_reason() -> None:
     assert ended("good", lambda watch: 42).result == 42  # type: ignore[attr-defined]
     assert ended("refused", refuses).problem == "a rule. Found: a value."  # type: ignore[attr-defined]
     broken = ended("broken", breaks)
-    assert "secret" not in broken.problem and told == ["job failed: RuntimeError: secret"]  # type: ignore[attr-defined]
+    assert "secret" not in broken.problem  # type: ignore[attr-defined]
+    assert caplog.messages == ["job failed"] and "RuntimeError: secret" in caplog.text
     for k in range(MOST_KEPT):
         ended(f"more {k}", lambda watch: None)
     assert jobs.of("good") is None and jobs.of(f"more {MOST_KEPT - 1}") is not None
 
 
 def test_one_job_at_a_time() -> None:
-    jobs, goes_on = Jobs(print), threading.Event()
+    jobs, goes_on = Jobs(), threading.Event()
     first = jobs.start("a", "verifying a", {}, lambda watch: goes_on.wait(60))
     with pytest.raises(ConfigError, match="under way: verifying a"):
         jobs.start("b", "verifying b", {}, lambda watch: None)

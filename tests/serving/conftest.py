@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
 import shutil
 import threading
 import time
@@ -21,6 +24,7 @@ from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 from depsue.serving.access import Access
 from depsue.serving.app import App
+from depsue.serving.running import JsonLines
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 
@@ -29,17 +33,41 @@ __all__ = ["postgres"]
 Serve = Callable[..., Service]
 
 
-class Told:
-    """Remembers what a service tells."""
+class Log:
+    """The log as an operator reads it: lines of JSON."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.stream = io.StringIO()
 
-    def __call__(self, word: str, **details: Any) -> None:
-        self.lines.append((word, details))
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.stream.getvalue()
 
-    def __contains__(self, word: object) -> bool:
-        return any(word == told for told, _ in self.lines)
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What each line says."""
+        return [json.loads(line) for line in self.text.splitlines()]
+
+    @property
+    def events(self) -> list[str]:
+        """What happened, in order."""
+        return [line["event"] for line in self.lines]
+
+
+@contextmanager
+def logged() -> Iterator[Log]:
+    """What depsue logs within the block."""
+    log, logger = Log(), logging.getLogger("depsue")
+    handler, level = logging.StreamHandler(log.stream), logger.level
+    handler.setFormatter(JsonLines())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield log
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
@@ -75,18 +103,19 @@ def campaign(home: Path) -> Campaign:
 
 
 @pytest.fixture
-def told() -> Told:
-    """What the service of this test tells."""
-    return Told()
+def log() -> Iterator[Log]:
+    """What this test makes depsue log."""
+    with logged() as found:
+        yield found
 
 
 @pytest.fixture
-def serve(campaign: Campaign, told: Told) -> Iterator[Serve]:
+def serve(campaign: Campaign) -> Iterator[Serve]:
     """Starts services with settings by name; each is stopped in the end."""
     with ExitStack() as ending:
 
         def started(*, store: str | None = None, **settings: Any) -> Service:
-            service = Service(campaign, ServingSettings(**settings), store=store, told=told)
+            service = Service(campaign, ServingSettings(**settings), store=store)
             service.start()
             ending.callback(service.close)
             return service
@@ -101,9 +130,9 @@ def service(serve: Serve) -> Service:
 
 
 @pytest.fixture
-def call(service: Service, home: Path, told: Told) -> Caller:
+def call(service: Service, home: Path) -> Caller:
     """Calls that service over HTTP in this process; no token is asked for."""
-    return Caller(App(service, Access(home, open_to_all=True), told=told))
+    return Caller(App(service, Access(home, open_to_all=True)))
 
 
 @contextmanager
@@ -111,9 +140,9 @@ def listening(app: Callable[..., Any]) -> Iterator[int]:
     """The port of a real server on loopback that answers with `app`, as `depsue serve` runs it."""
     import uvicorn
 
-    from depsue.serving.running import Protocol, _socket
+    from depsue.serving.running import Protocol, listen
 
-    listener = _socket("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", http=Protocol)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -130,8 +159,8 @@ def listening(app: Callable[..., Any]) -> Iterator[int]:
 
 
 @pytest.fixture
-def port(campaign: Campaign, home: Path, told: Told) -> Iterator[int]:
+def port(campaign: Campaign, home: Path) -> Iterator[int]:
     """The port of a server of the campaign that asks for no token."""
-    service = Service(campaign, ServingSettings(wait=60.0), told=told)
-    with listening(App(service, Access(home, open_to_all=True), told=told)) as found:
+    service = Service(campaign, ServingSettings(wait=60.0))
+    with listening(App(service, Access(home, open_to_all=True))) as found:
         yield found

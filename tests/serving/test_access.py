@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import io
 import json
 import stat
 import time
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Serve, listening
+from tests.serving.conftest import Log, Serve, listening
 from typer.testing import CliRunner
 
 from depsue.campaigns import Campaign
@@ -24,7 +23,6 @@ from depsue.serving import app as app_module
 from depsue.serving.access import ROLES, Access, is_loopback
 from depsue.serving.app import App
 from depsue.serving.http import is_foreign
-from depsue.serving.metrics import Journal
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 
@@ -53,9 +51,9 @@ def tokens(access: Access) -> dict[str, str]:
 
 
 @pytest.fixture
-def closed(service: Service, access: Access, tokens: dict[str, str], told: Any) -> Caller:
+def closed(service: Service, access: Access, tokens: dict[str, str]) -> Caller:
     """Calls a service that asks for tokens."""
-    return Caller(App(service, access, told=told))
+    return Caller(App(service, access))
 
 
 def test_a_token_opens_its_own_doors_and_no_others(closed: Caller, tokens: dict[str, str]) -> None:
@@ -197,11 +195,14 @@ def test_a_running_service_notices_a_removal(
 
 
 def test_tokens_are_in_no_log_and_in_no_answer(
-    serve: Serve, access: Access, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    serve: Serve,
+    access: Access,
+    tokens: dict[str, str],
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = io.StringIO()
     service = serve(wait=60.0)
-    caller = Caller(App(service, access, told=Journal(said)))
+    caller = Caller(App(service, access))
     wrong = "depsue_" + "w" * 43
     replies = []
     for token in (*tokens.values(), wrong):
@@ -213,8 +214,8 @@ def test_tokens_are_in_no_log_and_in_no_answer(
 
     monkeypatch.setattr(service.worker, "decide", broken)
     replies.append(caller.post("/v1/decide", {"context": {}}, token=tokens["decide"]))
-    assert replies[-1].status == 500 and "broken on purpose" in said.getvalue()
-    everything = said.getvalue() + "".join(f"{one.headers} {one.text}" for one in replies)
+    assert replies[-1].status == 500 and "broken on purpose" in log.text
+    everything = log.text + "".join(f"{one.headers} {one.text}" for one in replies)
     for token in (*tokens.values(), wrong):
         assert token not in everything and access_module._hash(token) not in everything
         assert token not in repr(access) + repr(vars(access))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -21,7 +23,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from tests.ledger.conftest import PASSWORD, Server
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Serve, listening
+from tests.serving.conftest import Log, Serve, listening
 from typer.main import get_command
 
 from depsue.campaigns import Campaign, open_home
@@ -29,8 +31,8 @@ from depsue.cli.main import app as command
 from depsue.ledger import open_ledger
 from depsue.serving.access import Access
 from depsue.serving.app import App
-from depsue.serving.metrics import Journal, Metrics
-from depsue.serving.running import GRACE
+from depsue.serving.metrics import Metrics
+from depsue.serving.running import GRACE, log_to
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
@@ -97,11 +99,11 @@ def asked(line: str, admin: str) -> tuple[str, dict[str, str], bytes | None]:
 
 
 @pytest.fixture(scope="module")
-def told_port(
+def guarded_port(
     made_home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[int, str]]:
     """(port, admin token) of a service that asks for tokens; all its tests use it in turn."""
-    home = Path(shutil.copytree(made_home, tmp_path_factory.mktemp("told") / "campaigns"))
+    home = Path(shutil.copytree(made_home, tmp_path_factory.mktemp("guarded") / "campaigns"))
     admin = Access(home).add("admin", "ana")
     campaign = Campaign(open_home(home), home, "spring", by="ana")
     service = Service(campaign, ServingSettings(wait=60.0))
@@ -109,9 +111,9 @@ def told_port(
         yield port, admin
 
 
-def test_every_curl_on_the_pages_is_answered(told_port: tuple[int, str]) -> None:
+def test_every_curl_on_the_pages_is_answered(guarded_port: tuple[int, str]) -> None:
     """The campaign on the page has three columns, this one four: one is added to its contexts."""
-    port, admin = told_port
+    port, admin = guarded_port
     assert len(CURLS) >= 11
     for page, line in CURLS:
         path, headers, body = asked(line, admin)
@@ -161,10 +163,10 @@ def test_the_alerts_of_the_runbook_are_rules_and_told_apart() -> None:
 
 
 def test_the_runbook_has_every_event_of_the_log_and_no_other() -> None:
-    told: set[str] = set()
+    logged: set[str] = set()
     for folder in ("serving", "pages"):
         for path in (ROOT / "src" / "depsue" / folder).rglob("*.py"):
-            told |= set(re.findall(r"_?told\(\s*\"([^\"]+)\"", path.read_text()))
+            logged |= set(re.findall(r"\blog\.\w+\(\s*\"([^\"]+)\"", path.read_text()))
     table = RUNBOOK.read_text().partition("## Log lines")[2].partition("\n## ")[0]
     said = {
         word
@@ -172,7 +174,7 @@ def test_the_runbook_has_every_event_of_the_log_and_no_other() -> None:
         if line.startswith("| `")
         for word in re.findall(r"`([^`]+)`", line.split("|")[1])
     }
-    assert said == told
+    assert said == logged
 
 
 def test_metrics_are_in_the_format_of_prometheus() -> None:
@@ -196,13 +198,31 @@ def test_metrics_are_in_the_format_of_prometheus() -> None:
     assert 'depsue_request_seconds_count{route="/v1/decide"} 5\n' in text
 
 
-def test_logs_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    told = Journal()
-    told("stopped", reason='two\nlines and "quotes"', path=Path("x"), number=3)
-    (line,) = capsys.readouterr().err.splitlines()
-    found = json.loads(line)
-    assert found["event"] == "stopped" and found["reason"] == 'two\nlines and "quotes"'
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found["at"])
+def test_logs_are_lines_of_json(log: Log) -> None:
+    logger = logging.getLogger("depsue.serving.stops")
+    details = {"reason": 'two\nlines and "quotes"', "path": Path("x"), "number": 3}
+    logger.warning("policy stopped", extra=details)
+    try:
+        raise OSError("no room")
+    except OSError:
+        logger.exception("writer failed")
+    stopped, failed = log.lines
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", stopped.pop("at"))
+    assert stopped == {
+        "level": "warning",
+        "logger": "depsue.serving.stops",
+        "event": "policy stopped",
+        "reason": 'two\nlines and "quotes"',
+        "path": "x",
+        "number": 3,
+    }
+    assert failed["error"] == "OSError: no room" and "test_logs_are_lines" in failed["where"]
+
+
+def test_the_log_is_set_up_once_and_a_setup_of_before_wins() -> None:
+    before = logging.getLogger().handlers[:]
+    log_to(io.StringIO())  # pytest has its own handlers
+    assert logging.getLogger().handlers == before
 
 
 def test_a_copy_made_while_it_serves_can_be_restored(

@@ -73,7 +73,6 @@ class Dashboard(Pages):
     Args:
         service: what serves; its ledger has the campaigns.
         access: whose tokens count.
-        told: is told of what goes wrong.
         secure: whether the server speaks TLS.
     """
 
@@ -81,14 +80,13 @@ class Dashboard(Pages):
         self,
         service: Service,
         access: Access,
-        told: Callable[..., None],
         *,
         secure: bool = False,
     ) -> None:
-        self._service, self._access, self._told = service, access, told
+        self._service, self._access = service, access
         self._secure = secure
         self._sessions = Sessions(access, service.campaign.by)
-        self._plans, self._checks = Jobs(told), Jobs(told)
+        self._plans, self._checks = Jobs(), Jobs()
         self._memory, self._render = Memory(), Rendering()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="depsue-pages")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 from depsue.errors import DepsueError, require
 from depsue.progress import Watch
 
+log = logging.getLogger(__name__)
 MOST_KEPT = 50
 """Results; beyond it the oldest is forgotten."""
 
@@ -47,14 +49,10 @@ class Job:
 
 
 class Jobs:
-    """Work of one kind.
+    """Work of one kind."""
 
-    Args:
-        told: is told of what goes wrong.
-    """
-
-    def __init__(self, told: Callable[..., None]) -> None:
-        self._told, self._lock = told, threading.Lock()
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._known: dict[str, Job] = {}
 
     def of(self, key: str) -> Job | None:
@@ -92,8 +90,8 @@ class Jobs:
             job.result = work(job.watch)
         except DepsueError as problem:
             job.problem = str(problem)
-        except Exception as problem:  # it must not die without a word
-            self._told("job failed", what=job.what, error=f"{type(problem).__name__}: {problem}")
+        except Exception:  # it must not die without a word
+            log.exception("job failed", extra={"what": job.what})
             job.problem = "something went wrong here; the service's log says what"
         finally:
             job.ended = time.time()

@@ -6,8 +6,8 @@ The OpenAPI document, from the messages themselves.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -47,6 +47,7 @@ from depsue.serving.service import Service
 from depsue.serving.store import StoreGone
 from depsue.serving.worker import Busy
 
+log = logging.getLogger(__name__)
 _PATHS: tuple[tuple[str, str, str, str | None, Any, Any], ...] = (
     ("post", "/v1/decide", "Decide what to show; durable before the reply", "decide",
      Decide, DecisionReply),
@@ -156,7 +157,6 @@ class App:
         service: what answers.
         access: who may.
         pages: the dashboard.
-        told: is told of what goes wrong.
     """
 
     def __init__(
@@ -165,9 +165,8 @@ class App:
         access: Access,
         *,
         pages: Pages | None = None,
-        told: Callable[..., None] = lambda word, **details: None,
     ) -> None:
-        self._service, self._access, self._told = service, access, told
+        self._service, self._access = service, access
         self._pages = Pages() if pages is None else pages
         self.metrics = Metrics()
         self._decide = msgspec.json.Decoder(Decide).decode
@@ -205,10 +204,8 @@ class App:
             answer = await self._answer(scope, receive)
         except ConnectionResetError:
             return
-        except Exception as problem:  # nothing of it goes outside
-            where = traceback.format_tb(problem.__traceback__)[-1].strip()
-            said = f"{type(problem).__name__}: {problem}"
-            self._told("request failed", path=path, error=said, where=where)
+        except Exception:  # nothing of it goes outside
+            log.exception("request failed", extra={"path": path})
             answer = refused(500, "something went wrong here; the service's log says what")
         route = path if path in self._paths else "pages"
         self.metrics.count("requests", route=route, status=str(answer.status))
@@ -269,7 +266,7 @@ class App:
         except Busy as problem:
             return _later(problem, 1)
         except (StoreGone, FileError) as problem:
-            self._told("refused for now", found=str(problem))
+            log.warning("refused for now", extra={"found": str(problem)})
             return _later(problem, 2)
         except ConfigError as problem:
             return refused(409, problem.rule, found=problem.found, cure=problem.cure)
@@ -335,7 +332,7 @@ class App:
         try:
             await _in_thread(self._service.start)
         except DepsueError as problem:
-            self._told("not started", found=str(problem))
+            log.error("not started", extra={"found": str(problem)})
             await send({"type": "lifespan.startup.failed", "message": str(problem)})
             return
         await send({"type": "lifespan.startup.complete"})
@@ -343,7 +340,7 @@ class App:
         await receive()
         reading.cancel()
         await _in_thread(self._service.close)
-        self._told("ended")
+        log.info("ended")
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _tokens(self) -> None:

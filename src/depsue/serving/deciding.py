@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from depsue.serving.messages import Decide, Id
 from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, new_ids
 
+log = logging.getLogger(__name__)
 TIMEOUT = 0.5
 """Seconds that one answer may take."""
 REST = 5.0
@@ -45,11 +47,10 @@ class Endpoint:
 
     Args:
         url: http or https.
-        told: is told when it fails.
     """
 
-    def __init__(self, url: str, told: Callable[..., None]) -> None:
-        self._url, self._told = urlsplit(url), told
+    def __init__(self, url: str) -> None:
+        self._url = urlsplit(url)
         self._pool = ThreadPoolExecutor(AT_ONCE, "depsue-pi0")
         self._rests_until = 0.0
 
@@ -69,7 +70,7 @@ class Endpoint:
             found = msgspec.json.decode(self._post(msgspec.json.encode(asked)), type=EndpointAnswer)
         except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError) as problem:
             self._rests_until = time.monotonic() + REST
-            self._told("pi0's address failed", error=f"{type(problem).__name__}: {problem}")
+            log.warning("pi0's address failed", exc_info=problem)
             return None
         ok = 0 < found.propensity <= 1
         return found if ok and found.action in (request.candidates or [found.action]) else None

@@ -1,14 +1,9 @@
-"""Counts for Prometheus, and one line of JSON for everything that happens."""
+"""Counts, latencies and values of the moment, in Prometheus' text format."""
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
-import time
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any, TextIO
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 Labels = tuple[tuple[str, str], ...]
@@ -57,24 +52,6 @@ class Metrics:
                 yield f'depsue_request_seconds_bucket{{route="{route}",le="{le}"}} {sofar}'
             yield f'depsue_request_seconds_sum{{route="{route}"}} {self._seconds[route][0]:.6f}'
             yield f'depsue_request_seconds_count{{route="{route}"}} {sofar}'
-
-
-class Journal:
-    """Writes what happens, a line of JSON each.
-
-    Args:
-        to: where; None is standard error.
-    """
-
-    def __init__(self, to: TextIO | None = None) -> None:
-        self._to, self._lock = sys.stderr if to is None else to, threading.Lock()
-
-    def __call__(self, event: str, **details: Any) -> None:
-        """Write a line."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        line = json.dumps({"at": at, "event": event, **details}, default=str)
-        with self._lock:
-            print(line, file=self._to, flush=True)
 
 
 def _number(value: float) -> str:

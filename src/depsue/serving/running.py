@@ -9,12 +9,15 @@ the headers that all answers have.
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import sys
+import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,7 +26,6 @@ from depsue.errors import ConfigError
 from depsue.serving.access import Access
 from depsue.serving.app import App, Pages
 from depsue.serving.http import API_POLICY, NO_STORE, SAFE
-from depsue.serving.metrics import Journal
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 
@@ -81,8 +83,9 @@ class Protocol(HttpToolsProtocol):
 
 GRACE = 20
 """Seconds in which requests under way are finished after a signal to stop."""
-MakesPages = Callable[[Service, Access, Callable[..., None]], Pages]
-"""From what serves, who may, and who is told of what goes wrong."""
+MakesPages = Callable[[Service, Access], Pages]
+"""From what serves, and who may."""
+log = logging.getLogger(__name__)
 
 
 def run(
@@ -110,17 +113,12 @@ def run(
     import uvicorn
 
     sys.setswitchinterval(0.0001)  # the loop and the worker take turns often
-    told = Journal()
-    service = Service(campaign, settings, store=store, told=told)
-    made = None if pages is None else pages(service, access, told)
-    app = App(service, access, pages=made, told=told)
-    server_log = logging.getLogger("uvicorn")
-    server_log.addHandler(_Lines(told))
-    server_log.propagate = False
-    listening = _socket(host, port)
-    found = listening.getsockname()[1]
-    scheme = "http" if tls is None else "https"
-    told("listening", url=f"{scheme}://{host}:{found}/", campaign=campaign.name)
+    log_to(sys.stderr)
+    service = Service(campaign, settings, store=store)
+    app = App(service, access, pages=None if pages is None else pages(service, access))
+    listener = listen(host, port)
+    scheme, free = "http" if tls is None else "https", listener.getsockname()[1]
+    log.info("listening", extra={"url": f"{scheme}://{host}:{free}/", "campaign": campaign.name})
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -135,33 +133,58 @@ def run(
         ssl_keyfile=None if tls is None else tls[1],
     )
     server = uvicorn.Server(config)
-    server.run(sockets=[listening])
+    server.run(sockets=[listener])
 
 
-class _Lines(logging.Handler):
-    """What the server warns of, as lines of the journal."""
+class JsonLines(logging.Formatter):
+    """A line of JSON for each record: when, how grave, which module, what happened, and details.
 
-    def __init__(self, told: Journal) -> None:
-        super().__init__(logging.WARNING)
-        self._told = told
+    Details are what a call of the log gave as `extra`. Of an exception the line has the error and
+    the place where it was raised, never the values around it: a token may be among them.
+    """
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._told("server", level=record.levelname.lower(), message=record.getMessage())
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _OF_ALL_RECORDS}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            problem = record.exc_info[1]
+            line["error"] = f"{type(problem).__name__}: {problem}"
+            frames = traceback.format_tb(problem.__traceback__)
+            line["where"] = frames[-1].strip() if frames else ""
+        return json.dumps(line, default=str)
 
 
-def _socket(host: str, port: int) -> socket.socket:
+_OF_ALL_RECORDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+
+
+def log_to(stream: TextIO) -> None:
+    """Write our log, and what libraries warn of, as lines of JSON; where nothing is set up yet."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    logging.getLogger("depsue").setLevel(logging.INFO)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address; the error says if it is taken, or not ours."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
+        listener.bind((host, port))
     except OSError as problem:
-        found.close()
+        listener.close()
         raise ConfigError(
             "the address must be free, and this machine's",
             found=f"{host}:{port}: {problem.strerror}",
             cure="another --port; 0 takes a free one",
         ) from problem
-    found.listen(512)
-    found.setblocking(False)
-    return found
+    listener.listen(512)
+    listener.setblocking(False)
+    return listener

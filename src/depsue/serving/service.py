@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from depsue.serving.watching import MonitorRun
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Spool
 
+log = logging.getLogger(__name__)
 REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""
 
@@ -52,7 +54,6 @@ class Service:
         campaign: whose; its ledger says what serves.
         settings: what is declared.
         store: the address of the decisions; None is a file in the campaign's folder.
-        told: is told of what happens, in a word and details.
     """
 
     def __init__(
@@ -61,9 +62,8 @@ class Service:
         settings: ServingSettings,
         *,
         store: str | None = None,
-        told: Callable[..., None] = lambda word, **details: None,
     ) -> None:
-        self.campaign, self.settings, self.told = campaign, settings, told
+        self.campaign, self.settings = campaign, settings
         folder = campaign.files.folder
         address = store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
@@ -91,8 +91,7 @@ class Service:
             holdout=settings.holdout,
             on_gone=settings.on_gone,
             most_waiting=settings.most_waiting,
-            told=told,
-            own_pi0=None if settings.pi0_url is None else Endpoint(settings.pi0_url, told),
+            own_pi0=None if settings.pi0_url is None else Endpoint(settings.pi0_url),
         )
         self._watcher = threading.Thread(target=self._watch, name="depsue-watcher", daemon=True)
 
@@ -183,8 +182,8 @@ class Service:
             try:
                 write_file(self._stop_file, json.dumps(facts, indent=1).encode())
             except FileError as problem:
-                self.told("stop not on disk", found=problem.found)
-            self.told("policy stopped", reason=reason, by=by)
+                log.error("stop not on disk", extra={"found": problem.found})
+            log.warning("policy stopped", extra={"reason": reason, "by": by})
             self._record_stop()
 
     def resume_policy(self, reason: str, by: str) -> None:
@@ -203,7 +202,7 @@ class Service:
             self._epoch = self._begun(self.served)
             self._stop_file.unlink(missing_ok=True)
             self._stopped = ""
-            self.told("policy resumed", reason=reason, by=by)
+            log.info("policy resumed", extra={"reason": reason, "by": by})
 
     def refresh(self) -> None:
         """Take up what the ledger says serves now; keep the last good one if it is damaged."""
@@ -214,12 +213,14 @@ class Service:
             served = load_served(self.campaign)
         except DepsueError as problem:
             if self.problem != str(problem):
-                self.told("policy refused", found=str(problem))
+                log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
         epoch = self._begun(served)  # before its first decision
         self.served, self._epoch, self.problem = served, epoch, ""
-        self.told("policy", round=served.round, policy=served.hash, what=served.what)
+        log.info(
+            "policy", extra={"round": served.round, "policy": served.hash, "what": served.what}
+        )
 
     def look(self, now: float | None = None) -> None:
         """One look of the monitor at what has closed; stops if it must."""
@@ -273,7 +274,7 @@ class Service:
         try:
             logs: LoggedData = self.campaign.logs(max(self.served.round - 1, 0))
         except (DepsueError, OSError) as problem:
-            self.told("no reference for contexts", found=short(str(problem)))
+            log.warning("no reference for contexts", extra={"found": short(str(problem))})
             return None
         weight = np.bincount(logs.context, minlength=len(logs.contexts)) / len(logs)
         x = np.asarray(logs.contexts, dtype=np.float64)
@@ -290,9 +291,9 @@ class Service:
                 except StoreGone:
                     continue
                 except DepsueError as problem:
-                    self.told("watch failed", found=str(problem))
-                except Exception as problem:  # the watcher must not die
-                    self.told("watch failed", error=f"{type(problem).__name__}: {problem}")
+                    log.error("watch failed", extra={"found": str(problem)})
+                except Exception:  # the watcher must not die
+                    log.exception("watch failed")
 
     def _settle_stop(self) -> None:
         """Record a stop that could not be recorded; learn what other services recorded."""
@@ -303,12 +304,12 @@ class Service:
         last = self._recorded_stop()
         if last and not self._stopped:
             self._stopped = last
-            self.told("policy stopped", reason=last, by="another service")
+            log.warning("policy stopped", extra={"reason": last, "by": "another service"})
         elif self._stopped and not last:
             self._epoch = self._begun(self.served)
             self._stop_file.unlink(missing_ok=True)
             self._stopped = ""
-            self.told("policy resumed", by="another service")
+            log.info("policy resumed", extra={"by": "another service"})
 
     def _record_stop(self) -> None:
         if self._unrecorded is None:

@@ -8,6 +8,7 @@ and the user wants it so, in the spool, decided by pi0.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, Reward, Store, StoreGone
 from depsue.serving.writing import Batch, QueuedCall, Spool, Writer
 
+log = logging.getLogger(__name__)
 MOST_AT_ONCE = 512
 """Requests in one batch."""
 UNDER_WAY = 2
@@ -48,7 +50,6 @@ class Worker:
         holdout: the share of traffic that stays on pi0.
         on_gone: "pi0" to go on into the spool, "stop" to refuse.
         most_waiting: decisions and rewards that may wait.
-        told: is told of what happens, in a word and details.
         own_pi0: the team's own pi0, asked first on fallback.
     """
 
@@ -63,11 +64,10 @@ class Worker:
         holdout: float,
         on_gone: str,
         most_waiting: int,
-        told: Callable[..., None],
         own_pi0: Endpoint | None = None,
     ) -> None:
         self._reader, self._served, self._fallback = reader, served, fallback
-        self._holdout, self._most, self._told, self._own_pi0 = holdout, most_waiting, told, own_pi0
+        self._holdout, self._most, self._own_pi0 = holdout, most_waiting, own_pi0
         self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
         self._rng = np.random.default_rng()
@@ -80,7 +80,6 @@ class Worker:
             again=self._again,
             on_gone=on_gone,
             answered=self._answered,
-            told=told,
         )
         self.event = self.writer.event
 
@@ -165,7 +164,7 @@ class Worker:
                 return [Batch(jobs, served, [problem])]
             return [batch for job in jobs for batch in self._batches([job])]
         except Exception as problem:  # never hang who waits
-            self._told("worker failed", error=f"{type(problem).__name__}: {problem}")
+            log.exception("worker failed")
             return [Batch(jobs, served, [problem] * len(jobs))]
 
     def _decided(self, jobs: list[QueuedCall], served: ServedPolicy) -> Batch:

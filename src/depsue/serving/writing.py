@@ -12,6 +12,7 @@ writes all of it in one transaction and then removes the file; ids make it harml
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,8 @@ from depsue.errors import DepsueError, FileError
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, EventKind, Reward, Store, StoreGone
+
+log = logging.getLogger(__name__)
 
 
 class SpooledBatch(msgspec.Struct):
@@ -178,7 +181,6 @@ class Writer:
         again: decides anew, by pi0, what a store that has just gone did not take.
         on_gone: "pi0" to go on into the spool, "stop" to refuse.
         answered: is given each batch with its answers.
-        told: is told of what happens, in a word and details.
     """
 
     def __init__(
@@ -189,10 +191,9 @@ class Writer:
         again: Callable[[Sequence[Decide], ServedPolicy], list[Decision]],
         on_gone: str,
         answered: Callable[[Batch], None],
-        told: Callable[..., None],
     ) -> None:
         self._store, self._spool, self._again = store, spool, again
-        self._on_gone, self._answered, self._told = on_gone, answered, told
+        self._on_gone, self._answered = on_gone, answered
         self._queue: SimpleQueue[Batch | None] = SimpleQueue()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Any]] = SimpleQueue()
         self._tried = -RETRY
@@ -237,7 +238,7 @@ class Writer:
     def lost(self, problem: FileError) -> None:
         """The store does not answer: from now on the spool, or nothing."""
         if not self.gone:
-            self._told("store gone", found=problem.found)
+            log.warning("store gone", extra={"found": problem.found})
         self.gone, self._tried = problem.found or "gone", time.monotonic()
 
     def _run(self) -> None:
@@ -259,7 +260,7 @@ class Writer:
             except DepsueError as problem:
                 self._refuse(batch, problem)
             except Exception as problem:  # never hang who waits
-                self._told("writer failed", error=f"{type(problem).__name__}: {problem}")
+                log.exception("writer failed")
                 self._refuse(batch, problem)
             self._answered(batch)
 
@@ -343,16 +344,17 @@ class Writer:
                 batch = self._spool.read()
                 self._store.replay(batch.decisions, batch.rewards, batch.instead_of)
                 self._spool.clear()
-                self._told(
-                    "spool replayed", decisions=len(batch.decisions), rewards=len(batch.rewards)
+                log.info(
+                    "spool replayed",
+                    extra={"decisions": len(batch.decisions), "rewards": len(batch.rewards)},
                 )
         except StoreGone as problem:
             self._store.close()
             self.lost(problem)
             return
         except OSError as problem:
-            self._told("spool not replayed", found=str(problem))
+            log.error("spool not replayed", extra={"found": str(problem)})
             return
         if self.gone:
-            self._told("store back")
+            log.info("store back")
         self.gone = ""
