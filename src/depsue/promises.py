@@ -108,44 +108,29 @@ class Promise:
             logs = logs.with_reward(self.reward, r_max=self.r_max)
         return logs, mask
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "name": self.name,
-            "ratio": self.floor.ratio,
-            "absolute": self.floor.absolute,
-            "reward": self.reward,
-            "r_max": self.r_max,
-            "segment": None if self.segment is None else list(self.segment),
-        }
 
-    @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Promise:
-        """The promise that `to_dict` described."""
-        segment = found["segment"]
-        return cls(
-            Floor(found["ratio"], found["absolute"]),
-            found["name"],
-            found["reward"],
-            found["r_max"],
-            None if segment is None else (segment[0], segment[1]),
-        )
+def upgraded_promise(values: dict[str, Any]) -> dict[str, Any]:
+    """A promise's JSON values, from before floors were nested: ratio and absolute stood beside."""
+    if "floor" in values:
+        return values
+    floor = {name: values[name] for name in ("ratio", "absolute")}
+    return {"floor": floor} | {name: x for name, x in values.items() if name not in floor}
 
 
 def checked_promises(promises: Sequence[Promise]) -> tuple[Promise, ...]:
     """One promise or more, with names of their own."""
-    found = tuple(promises)
+    checked = tuple(promises)
     require(
-        len(found) > 0 and all(isinstance(one, Promise) for one in found),
+        len(checked) > 0 and all(isinstance(promise, Promise) for promise in checked),
         "there must be at least one promise",
         found=short(promises),
         cure="promises=[Promise(Floor(0.95))]",
     )
-    names = [one.name for one in found]
+    names = [promise.name for promise in checked]
     require(
         len(set(names)) == len(names),
         "promises must have names of their own",
         found=short(names),
         cure="Promise(name=...)",
     )
-    return found
+    return checked

@@ -7,13 +7,14 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from depsue import SyntheticSettings, World, synthetic_world
+from depsue import SyntheticSettings, World, codec, synthetic_world
 from depsue.campaigns import (
     Campaign,
     CampaignSettings,
@@ -23,6 +24,8 @@ from depsue.campaigns import (
     open_home,
     status_of,
 )
+from depsue.campaigns.records import CandidateFacts, RoundSummary
+from depsue.campaigns.settings import CampaignTerms
 from depsue.certificates import Certificate, verify
 from depsue.check import guess_mapping
 from depsue.data.checks import FloatArray
@@ -31,7 +34,7 @@ from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
 from depsue.exploration.settings import ExploreSettings
 from depsue.files import write_synced
-from depsue.ledger import Ledger
+from depsue.ledger import CampaignRecord, Ledger
 from depsue.policies import BasePolicy, ExternalModel, OwnPolicy, load, save
 from depsue.policies.base import whole
 from depsue.promises import Floor, Promise
@@ -163,7 +166,7 @@ def test_a_candidate_whose_files_were_changed_is_refused_and_nothing_is_read(
     folder = campaign.files.candidate(1, made.policy_hash)
     shutil.rmtree(folder / "old")
     save(load(files / "pi0"), folder / "old", catalogue=campaign.files.items(0))
-    if made.fixed["parts"][0] != campaign.record.settings["pi0"]:
+    if CandidateFacts.of(made).old != campaign.terms.pi0:
         with pytest.raises(FileError, match="must be those that were recorded"):
             campaign.certify()
     array = next((folder / "new").glob("*.safetensors"))
@@ -308,7 +311,7 @@ def test_after_a_rollback_the_rows_of_either_policy_can_be_observed(
     back = campaign.rollback()
     assert back.kind == "rollback" and campaign.policy(1, back.policy_hash) is campaign.pi0
     assert "pi0" in status_of(campaign).serving
-    assert campaign.observe(path).summary["served"] == deployed.policy_hash
+    assert RoundSummary.of(campaign.observe(path)).served == deployed.policy_hash
 
 
 def test_a_failed_certificate_leaves_what_is_certain(files: Path, tmp_path: Path) -> None:
@@ -320,7 +323,7 @@ def test_a_failed_certificate_leaves_what_is_certain(files: Path, tmp_path: Path
     assert [one.what for one in campaign.choices()] == ["pi0"]
     with pytest.raises(ConfigError, match="what may be deployed now is one of pi0"):
         campaign.deploy("certified")
-    assert campaign.deploy().policy_hash == campaign.record.settings["pi0"]
+    assert campaign.deploy().policy_hash == campaign.terms.pi0
 
 
 def test_a_verdict_cannot_be_retried_with_another_candidate(home: Path) -> None:
@@ -387,9 +390,9 @@ def test_items_that_arrive_are_shown_and_those_withdrawn_are_not(
     table = pl.concat([fresh, table])  # in any order
     gone = [int(table["id"][-1]), int(table.filter(~pl.col("novel"))["id"][0])]
     table.with_columns(withdrawn=pl.col("id").is_in(gone)).write_parquet(tmp_path / "items.parquet")
-    seen = campaign.observe(path, items=tmp_path / "items.parquet")
-    assert len(seen.summary["arrived"]) == 2
-    assert sorted(seen.summary["withdrawn"]) == sorted(str(one) for one in gone)
+    seen = RoundSummary.of(campaign.observe(path, items=tmp_path / "items.parquet"))
+    assert len(seen.arrived) == 2
+    assert sorted(seen.withdrawn) == sorted(str(one) for one in gone)
     campaign.train()
     attempt = campaign.certify()
     assert attempt.certificate is not None
@@ -407,7 +410,7 @@ def test_items_that_arrive_are_shown_and_those_withdrawn_are_not(
         assert shown.shape[1] == len(items) == len(world.catalogue) + 2
         assert shown[:, np.isin(items.ids, gone)].max() == 0.0
         assert shown.sum(axis=1) == pytest.approx(1.0)
-        new = np.isin(items.ids, [int(one) for one in seen.summary["arrived"]])
+        new = np.isin(items.ids, [int(one) for one in seen.arrived])
         assert (shown[:, new].min() > 0) == (what != "pi0")
 
 
@@ -464,12 +467,13 @@ def test_settings_survive_the_ledger() -> None:
         objective=0.7,
         safety="cumulative",
     )
-    settings = CampaignSettings(explore, 3, True, 500)
-    text = json.loads(json.dumps(settings.to_json()))
-    assert CampaignSettings.from_json(text, retries=True) == settings
-    text["explore"]["unknown"] = 1
-    with pytest.raises(ConfigError, match="as this version of depsue writes them"):
-        CampaignSettings.from_json(text, retries=True)
+    terms = CampaignTerms(CampaignSettings(explore, 3, True, 500), pi0="a" * 64, catalogue="b" * 64)
+    values = json.loads(json.dumps(codec.plain(terms)))
+    record = CampaignRecord("spring", 2, True, values, datetime.now(UTC), "ana")
+    assert CampaignTerms.of(record) == terms
+    values["campaign"]["explore"]["unknown"] = 1
+    with pytest.raises(FileError, match=r"settings of campaign 'spring'.*explore.unknown"):
+        CampaignTerms.of(record)
 
 
 def test_what_is_not_there_yet_is_said(files: Path, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from depsue import codec
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise, checked_promises
@@ -50,7 +50,7 @@ def test_a_promise_picks_its_rows_and_its_reward() -> None:
     ],
 )
 def test_a_promise_survives_json(promise: Promise) -> None:
-    assert Promise.from_dict(json.loads(json.dumps(promise.to_dict()))) == promise
+    assert codec.decode(codec.encode(promise), Promise, what="a promise") == promise
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [

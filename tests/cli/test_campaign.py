@@ -136,7 +136,7 @@ def test_an_interrupted_step_goes_on(
     ok(*CREATE)
     if step == "certify":
         ok("train", "spring")
-    where = {"train": "save_prepared", "certify": "settle"}[step]
+    where = {"train": "save_candidate", "certify": "certify_round"}[step]
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

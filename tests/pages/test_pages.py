@@ -63,13 +63,13 @@ def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser
 def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
     visit: Browser, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from depsue.campaigns import CampaignSettings
-    from depsue.errors import ConfigError
+    from depsue.campaigns.settings import CampaignTerms
+    from depsue.errors import FileError
 
-    def refuses(found: object, *, retries: bool) -> CampaignSettings:
-        raise ConfigError("settings must be of this version")
+    def refuses(record: object) -> CampaignTerms:
+        raise FileError("settings must be of this version")
 
-    monkeypatch.setattr(CampaignSettings, "from_json", refuses)
+    monkeypatch.setattr(CampaignTerms, "of", refuses)
     twin = visit.get("/index.json").json
     assert all("of this version" in one["problem"] for one in twin["campaigns"])
     assert visit.get("/").status == 200

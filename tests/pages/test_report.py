@@ -16,9 +16,13 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
+from depsue import codec
 from depsue.campaigns import Campaign, CampaignSettings
-from depsue.certificates import Certificate, Verdict
+from depsue.campaigns.records import CandidateFacts, ItemSummary, PromiseSummary, RoundSummary
+from depsue.campaigns.settings import CampaignTerms
+from depsue.certificates import Ceiling, Certificate, Verdict
 from depsue.errors import FileError
+from depsue.exploration.round import Expected
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import open_ledger
 from depsue.pages import report_figures as figures
@@ -59,7 +63,7 @@ class Made:
         self.ledger.create_campaign(
             name,
             rounds=rounds,
-            settings={"campaign": settings.to_json(), "pi0": sha("pi0"), "catalogue": sha("c")},
+            settings=codec.plain(CampaignTerms(settings, pi0=sha("pi0"), catalogue=sha("c"))),
             retries=retries,
             by="ana",
         )
@@ -85,44 +89,55 @@ class Made:
     ) -> Made:
         shown = sum(n for _, n, _ in items)
         error = (mean * (1 - mean) / rows) ** 0.5
-        seen = {"rows": rows, "mean": mean, "error": error}
-        summary = {
-            "rows": rows,
-            "contexts": 10,
-            "novelty": shown / rows,
-            "novel_rows": shown,
-            "novel_items": novel_items or len(items),
-            "items": [{"id": id, "shown": n, "reward": r} for id, n, r in items],
-            "promises": {one.name: seen for one in self.promises},
-            "served": served or sha("pi0"),
+        summary = RoundSummary(
+            rows=rows,
+            contexts=10,
+            novelty=shown / rows,
+            novel_rows=shown,
+            novel_items=novel_items or len(items),
+            items=tuple(ItemSummary(*item) for item in items),
+            promises={one.name: PromiseSummary(rows, mean, error) for one in self.promises},
+            served=served or sha("pi0"),
             **more,
-        }
+        )
         self.ledger.observe(
             self.name,
             k,
             data_hash=sha("data", k),
             rows=rows,
             source=f"logs{k}.parquet",
-            summary=summary,
+            summary=codec.plain(summary),
             by="ana",
         )
         return self
 
-    def train(self, k: int, try_: int = 1, **fixed: Any) -> Made:
-        known = {
-            "shares": [[1 - nu / 100, nu / 100] for nu in range(31)],
-            "expected": {"old": 1.4, "new": 0.8, "logging": 1.0},
-            "trust": 0.9,
-            "ceilings": {},
-            "certain": [sha("pi0"), sha("certain", k)],
-        }
+    def train(self, k: int, try_: int = 1, **changed: Any) -> Made:
+        facts = CandidateFacts(
+            promises=self.promises,
+            delta=0.05,
+            bound="normal",
+            clip=19.5,
+            largest=1.0,
+            ceilings={},
+            credits={},
+            control=None,
+            assumptions=(),
+            novelties=tuple(nu / 100 for nu in range(31)),
+            expected=Expected(old=1.4, new=0.8, logging=1.0),
+            trust=0.9,
+            old=sha("old", k),
+            new=sha("new", k),
+            model=None,
+            pi0_policy=sha("pi0"),
+            certain_policy=sha("certain", k),
+        )
         self.ledger.record_policy(
             self.name,
             k,
             policy_hash=sha("candidate", k, try_),
             folder="candidate",
             trained_on=[sha("data", j) for j in range(k)],
-            fixed={**known, **fixed},
+            fixed=replace(facts, **changed).recorded(),
             by="bo",
         )
         return self
@@ -431,7 +446,7 @@ def test_drift_that_was_declared_away_and_found() -> None:
     made = Made(no_drift=True).observe(0).round(1, 0.26).train(2)
     assert "pi0's value was found to have changed" in text_of(made.page)
     kept = Made(no_drift=True).observe(0).round(1, 0.26)
-    kept.train(2, ceilings={"reward": {"value": 0.21, "delta": 0.005}})
+    kept.train(2, ceilings={"reward": Ceiling(0.21, 0.005, 100, sha("data", 0))})
     assert "found to have changed" not in text_of(kept.page)
 
 

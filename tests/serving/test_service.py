@@ -18,6 +18,7 @@ from tests.serving.asgi import Caller
 from tests.serving.conftest import Log, Serve
 
 from depsue.campaigns import Campaign, status_of
+from depsue.campaigns.records import RoundSummary
 from depsue.errors import ConfigError, FileError
 from depsue.serving.access import Access
 from depsue.serving.app import App
@@ -154,7 +155,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     rng = np.random.default_rng(0)
     due = {one["decision"] for one in made if rng.random() < 0.4}
     mean = sum(one["decision"] in due for one in policy) / len(policy)
-    assert seen.summary["promises"]["reward"]["mean"] == pytest.approx(mean)
+    assert RoundSummary.of(seen).promises["reward"].mean == pytest.approx(mean)
     assert status_of(campaign).round == 2
 
 

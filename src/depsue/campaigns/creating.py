@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from depsue import codec
 from depsue.campaigns.campaign import Campaign
-from depsue.campaigns.files import CampaignFiles, hash_of
-from depsue.campaigns.observing import summary_of
-from depsue.campaigns.settings import CampaignSettings
+from depsue.campaigns.files import CampaignFiles
+from depsue.campaigns.observing import summarised
+from depsue.campaigns.records import hash_of
+from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.check import check_logs, guess_mapping
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping
 from depsue.data.reading import mapped, open_source, read_mapped
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import require, short
+from depsue.errors import require
 from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
@@ -74,9 +74,9 @@ def create(
     files = CampaignFiles(home, name)
     source = open_source(logs)
     if mapping is None:
-        mapping, said = guess_mapping(source)
+        mapping, guessed = guess_mapping(source)
     else:
-        said = ()
+        guessed = ()
         mapping = mapping if isinstance(mapping, LogMapping) else read_mapping(mapping)
     report = check_logs(source, Path(items), mapping, id=id)
     errors = [one for one in report.findings if one.severity == "error"]
@@ -88,8 +88,8 @@ def create(
     )
     mapping = report.mapping
     shown = source.collect(mapped(source, mapping).select("action").unique())["action"]
-    found = read_items(items, id=id, novel=novel, logged=shown)
-    catalogue = found.catalogue
+    listed = read_items(items, id=id, novel=novel, logged=shown)
+    catalogue = listed.catalogue
     require(
         bool(catalogue.novel.any()),
         "there must be a novel item to explore",
@@ -99,26 +99,28 @@ def create(
     rows = read_mapped(source, mapping, catalogue, 0)
     require_countable(settings.explore, rows)
     if isinstance(pi0, BasePolicy):
-        given = NamedPolicy(pi0)
+        named = NamedPolicy(pi0)
     else:
-        given = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
-    policy = given.policy
+        named = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
+    policy = named.policy
     require_drawn_by(policy, rows)
     hash = hash_of(policy)
-    summary = summary_of(rows, settings.explore.promises, policy)
+    summary = summarised(rows, settings.explore.promises, policy, hash)
     ledger = open_home(home, create=True) if ledger is None else ledger
-    fixed = {"campaign": settings.to_json(), "pi0": hash, "catalogue": catalogue.hash}
-    begun = {one.name: one for one in ledger.campaigns()}
-    if name in begun:
-        _require_same(name, begun[name].settings, fixed)
-    else:
+    terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
+    recorded = codec.plain(terms)
+    begun = next((record for record in ledger.campaigns() if record.name == name), None)
+    if begun is None:
         save(policy, files.pi0, catalogue=catalogue)
         files.save_items(0, catalogue)
         files.save_mapping(0, mapping)
+    else:
+        CampaignTerms.of(begun).require_same(terms, name)
+        recorded = dict(begun.settings)  # perhaps in the layout of an earlier version
     ledger.create_campaign(
         name,
         rounds=settings.explore.deployments,
-        settings=fixed,
+        settings=recorded,
         retries=settings.retries,
         by=by,
     )
@@ -128,24 +130,10 @@ def create(
         data_hash=rows.hash,
         rows=len(rows),
         source=str(Path(logs).absolute()),
-        summary={**summary, "served": hash},
+        summary=codec.plain(summary),
         by=by,
     )
-    warned = [f"warning: {one.rule}: {one.value}; {one.cure}" for one in report.findings]
-    notes = [*said, *report.notes, *found.notes, *given.notes, *warned]
+    warnings = [f"warning: {one.rule}: {one.value}; {one.cure}" for one in report.findings]
+    notes = (*guessed, *report.notes, *listed.notes, *named.notes, *warnings)
     said = tuple(dict.fromkeys(notes))
     return Campaign(ledger, home, name, by=by, notes=said, outside=outside_of(policy))
-
-
-def _require_same(name: str, begun: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Refuse other settings than a campaign was created with, and name them."""
-    for where in ("campaign", "explore"):
-        begun = {**begun, **begun.get(where, {})}
-        given = {**given, **json.loads(json.dumps(given.get(where, {})))}
-    for key in sorted(set(begun) - {"campaign", "explore"}):
-        require(
-            begun[key] == given.get(key),
-            "what is fixed when a campaign is created stays fixed",
-            found=f"{key} {short(given.get(key))}, while {name!r} has {short(begun[key])}",
-            cure="go on with it as it was created, or give the new one another name",
-        )

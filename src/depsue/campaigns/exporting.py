@@ -102,7 +102,7 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
         found=f"round {round}",
         cure=f"rounds with a deployment: {sorted({one.round for one in deployed}) or 'none yet'}",
     )
-    hash = mine[-1].policy_hash if mine else str(campaign.record.settings["pi0"])
+    hash = mine[-1].policy_hash if mine else campaign.terms.pi0
     k = mine[-1].round if mine else 0
     source = campaign.folder_of(max(k, 1), hash)
     campaign.policy(max(k, 1), hash)  # intact
@@ -134,7 +134,7 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
         "campaign": campaign.name,
         "round": k,
         "policy": hash,
-        "what": campaign.what_is(max(k, 1), hash).what,
+        "what": campaign.choice_of(max(k, 1), hash).what,
     }
     write_file(partial / "export.json", json.dumps(facts, indent=1).encode())
     if folder.exists():

@@ -6,44 +6,36 @@
     HOME/NAME/pi0/                    the logging policy
     HOME/NAME/round-0/items.parquet   the catalogue that round 0's rows are read with
     HOME/NAME/round-0/mapping.toml    which column of its logs is what
-    HOME/NAME/round-1/candidate-.../  what was fixed before the verdict
+    HOME/NAME/round-1/candidate-.../  what was fixed before the verdict: two policies, q-hat
     HOME/NAME/round-1/policy-.../     what may be served: certified, or certain
 
-Rows of logs stay where the team keeps them.
-
-What a round fixed before its verdict, on disk: both parts, q-hat, and `fixed.json`.
-
-The hash of a candidate is over the parts, q-hat and everything fixed, so a candidate that is
-certified is the one that was recorded.
+Rows of logs stay where the team keeps them. A candidate's hash is over everything that it fixed,
+hashes of its policies and of q-hat included: what is certified is what was recorded.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from depsue import artifacts
-from depsue.certificates import Ceiling, Control, Credit, MixtureLadder, Rules, policy_hash
+from depsue import artifacts, codec
+from depsue.campaigns.records import CandidateFacts
+from depsue.certificates import policy_hash
 from depsue.certificates.strict import model_hash
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, to_toml
 from depsue.data.writing import write_items
-from depsue.errors import FileError, PolicyError, require, short
-from depsue.exploration.round import Expected, FrozenCandidate, RoundInputs
+from depsue.errors import FileError, require, short
+from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load, save
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.policies.scores import Scores
-from depsue.promises import Promise
-from depsue.protocols import Policy, RewardModel
+from depsue.protocols import RewardModel
 from depsue.rewards.linear import rebuilt, state_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -89,9 +81,9 @@ class CampaignFiles:
 
     def items(self, k: int) -> ActionCatalogue:
         """The catalogue of round k."""
-        found = read_items(self.round(k) / "items.parquet", id="id").catalogue
-        features = None if found.features is None else np.asarray(found.features)
-        return ActionCatalogue(found.ids, found.novel, features)
+        items = read_items(self.round(k) / "items.parquet", id="id").catalogue
+        features = None if items.features is None else np.asarray(items.features)
+        return ActionCatalogue(items.ids, items.novel, features)
 
     def save_place(self, k: int, place: str) -> None:
         """Remember that the logs of round k were moved."""
@@ -111,48 +103,77 @@ class CampaignFiles:
         return read_mapping(self.round(k) / "mapping.toml")
 
 
-FAMILY = "reward model"
 PARTS = ("old", "new")
+"""Folders of a candidate's two policies."""
 
 
-def fixed_of(prepared: FrozenCandidate) -> dict[str, Any]:
-    """All that was fixed beforehand, as JSON values; policies and q-hat by their hashes."""
-    rules = prepared.rules
-    control = rules.control
-    return {
-        "promises": [one.to_dict() for one in rules.promises],
-        "delta": rules.delta,
-        "bound": rules.bound,
-        "clip": rules.clip,
-        "largest": rules.largest,
-        "ceilings": {name: asdict(one) for name, one in rules.ceilings.items()},
-        "credits": {name: asdict(one) for name, one in rules.credits.items()},
-        "control": control and {"most": control.most, "coefficients": dict(control.coefficients)},
-        "assumptions": list(rules.assumptions),
-        "shares": [[float(x) for x in row] for row in prepared.levels.shares],
-        "expected": asdict(prepared.expected),
-        "trust": prepared.trust,
-        "parts": [hash_of(part) for part in prepared.levels.parts],
-        "model": model_hash(prepared.model),
-    }
+def save_candidate(
+    candidate: FrozenCandidate, facts: CandidateFacts, folder: Path, catalogue: ActionCatalogue
+) -> None:
+    """Write a candidate: both policies, q-hat, and what was fixed, to read.
+
+    Args:
+        candidate: its policies and q-hat.
+        facts: what was fixed.
+        folder: where.
+        catalogue: the actions.
+    """
+    for name, part in zip(PARTS, candidate.levels.parts, strict=True):
+        if isinstance(part, BasePolicy):
+            save(part, folder / name, catalogue=catalogue)
+    kind, settings, arrays = state_of(_inner(candidate.model))
+    artifacts.write(folder / "model", family=FAMILY, kind=kind, settings=settings, arrays=arrays)
+    write_file(folder / "fixed.json", codec.encode(facts, indent=1, sort_keys=True).encode())
 
 
-def candidate_hash(fixed: Mapping[str, Any]) -> str:
-    """SHA-256 of what was fixed."""
-    text = json.dumps(fixed, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(f"depsue candidate 1 {text}".encode()).hexdigest()
+def load_candidate(
+    folder: Path, facts: CandidateFacts, inputs: RoundInputs, outside: Mapping[str, Scores]
+) -> FrozenCandidate:
+    """The candidate in `folder`, every part checked against the hashes that were recorded.
+
+    Args:
+        folder: where it was saved.
+        facts: what the ledger recorded.
+        inputs: what it was made from.
+        outside: callables that policies were saved with by name.
+    """
+    catalogue = inputs.folds.certify.catalogue
+    contexts = inputs.folds.certify.contexts
+    loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
+    inner = load_model(folder)
+    hashes = [policy_hash(part) for part in loaded]
+    require(
+        hashes == [facts.old, facts.new] and model_hash(inner) == facts.model,
+        "the files of a candidate must be those that were recorded",
+        found=f"other policies or another model in {folder}",
+        cure="restore the folder from a copy; the ledger keeps the hashes",
+        error=FileError,
+    )
+    model = CachedRewardModel(inner, contexts)
+    pi0 = inputs.logging_policy
+    base = pi0 if inputs.base is None else inputs.base
+    # pi0 itself, where it is a part: what compares policies with `is` sees that they are the same
+    pi0_hash = policy_hash(pi0)
+    old, new = (
+        pi0 if hash == pi0_hash else CachedPolicy(part, contexts)
+        for part, hash in zip(loaded, hashes, strict=True)
+    )
+    return FrozenCandidate(
+        facts.ladder(old, new),
+        new,
+        facts.rules(base, model),
+        facts.expected,
+        trust=facts.trust,
+        model=model,
+    )
 
 
-def hash_of(policy: Policy | None) -> str:
-    """The hash of a policy that can be saved."""
-    found = None if policy is None else policy_hash(policy)
-    if found is None:
-        raise PolicyError(
-            "a campaign's policies must be savable, so that what was certified can be served",
-            found=f"{type(policy).__name__}",
-            cure="give pi0 as a saved folder, an ONNX file or a table; see the policies page",
-        )
-    return found
+def load_model(folder: Path) -> RewardModel:
+    """q-hat of the candidate in `folder`, on which a control variate rests."""
+    return rebuilt(*artifacts.read(folder / "model", family=FAMILY))
+
+
+FAMILY = "reward model"
 
 
 def said_of_outside(policy: BasePolicy) -> list[str]:
@@ -161,78 +182,6 @@ def said_of_outside(policy: BasePolicy) -> list[str]:
     if name is None:
         return []
     return [f"pi0 is the model {name!r}, which is not in the files: what serves calls the same one"]
-
-
-def save_prepared(
-    prepared: FrozenCandidate, folder: Path, catalogue: ActionCatalogue
-) -> dict[str, Any]:
-    """Write a candidate; returns what was fixed."""
-    fixed = fixed_of(prepared)
-    for name, part in zip(PARTS, prepared.levels.parts, strict=True):
-        if isinstance(part, BasePolicy):
-            save(part, folder / name, catalogue=catalogue)
-    kind, settings, arrays = state_of(_inner(prepared.model))
-    artifacts.write(folder / "model", family=FAMILY, kind=kind, settings=settings, arrays=arrays)
-    text = json.dumps(fixed, indent=1, sort_keys=True)
-    write_file(folder / "fixed.json", text.encode())
-    return fixed
-
-
-def load_prepared(
-    folder: Path, fixed: Mapping[str, Any], before: RoundInputs, outside: Mapping[str, Scores]
-) -> FrozenCandidate:
-    """The candidate in `folder`, every part checked against the hashes in `fixed`.
-
-    Args:
-        folder: where it was saved.
-        fixed: what the ledger recorded.
-        before: what it was made from.
-        outside: callables that policies were saved with by name.
-    """
-    catalogue = before.folds.certify.catalogue
-    contexts = before.folds.certify.contexts
-    loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
-    inner = load_model(folder)
-    found = [policy_hash(part) for part in loaded]
-    require(
-        found == list(fixed["parts"]) and model_hash(inner) == fixed["model"],
-        "the files of a candidate must be those that were recorded",
-        found=f"other policies or another model in {folder}",
-        cure="restore the folder from a copy; the ledger keeps the hashes",
-        error=FileError,
-    )
-    model = CachedRewardModel(inner, contexts)
-    base = before.logging_policy if before.base is None else before.base
-    control = fixed["control"] and Control(base, model, **fixed["control"])
-    rules = Rules(
-        promises=tuple(Promise.from_dict(one) for one in fixed["promises"]),
-        delta=fixed["delta"],
-        bound=fixed["bound"],
-        clip=fixed["clip"],
-        largest=fixed["largest"],
-        ceilings={name: Ceiling(**one) for name, one in fixed["ceilings"].items()},
-        credits={name: Credit(**one) for name, one in fixed["credits"].items()},
-        control=control or None,
-        assumptions=tuple(fixed["assumptions"]),
-    )
-    pi0 = policy_hash(before.logging_policy)
-    parts = tuple(
-        before.logging_policy if own == pi0 else CachedPolicy(part, contexts)
-        for part, own in zip(loaded, found, strict=True)
-    )
-    return FrozenCandidate(
-        MixtureLadder(parts, fixed["shares"]),
-        parts[1],
-        rules,
-        Expected(**fixed["expected"]),
-        trust=fixed["trust"],
-        model=model,
-    )
-
-
-def load_model(folder: Path) -> RewardModel:
-    """q-hat of the candidate in `folder`, on which a control variate rests."""
-    return rebuilt(*artifacts.read(folder / "model", family=FAMILY))
 
 
 def _inner(model: RewardModel) -> RewardModel:

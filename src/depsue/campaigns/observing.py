@@ -1,28 +1,99 @@
-"""What the ledger remembers of a round's rows: counts and sums, never a row.
+"""What a round's rows tell: a summary for the ledger, and items that arrive or are withdrawn.
 
-Items that arrive or are withdrawn in mid-campaign.
-
-The items file of a later round lists every item that the campaign has known; new ones are taken
-as novel, and a column `withdrawn` says which are no longer shown. Positions of known items stay.
+The items file of a later round lists every item that the campaign has known. New items count as
+novel, and a column `withdrawn` says which are no longer shown. Known items keep their positions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundSummary
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError, require
 from depsue.estimators.weights import novelty_on
+from depsue.ledger import ObservationRecord
 from depsue.promises import Promise
 from depsue.protocols import Policy
+
+MOST_ITEMS = 2000
+"""Novel items whose exposure is kept one by one: those shown most."""
+
+
+def summarised(
+    logs: LoggedData, promises: Sequence[Promise], policy: Policy, served: str
+) -> RoundSummary:
+    """Counts and sums of one round.
+
+    Args:
+        logs: its rows.
+        promises: whose rewards are averaged.
+        policy: what served them.
+        served: the policy's hash.
+    """
+    counts = np.bincount(logs.action, minlength=len(logs.catalogue))
+    sums = np.bincount(logs.action, weights=logs.reward, minlength=len(logs.catalogue))
+    novel = np.flatnonzero(logs.catalogue.novel)
+    most_shown = novel[np.argsort(-counts[novel], kind="stable")][:MOST_ITEMS]
+    times = None if logs.time is None or not len(logs.time) else logs.time
+    return RoundSummary(
+        rows=len(logs),
+        contexts=len(logs.contexts),
+        novelty=float(novelty_on(policy, logs)),
+        novel_rows=int(logs.catalogue.novel[logs.action].sum()),
+        novel_items=len(novel),
+        items=tuple(
+            ItemSummary(str(logs.catalogue.ids[item]), int(counts[item]), float(sums[item]))
+            for item in most_shown
+        ),
+        promises={promise.name: _promise_summary(promise, logs) for promise in promises},
+        served=served,
+        first=None if times is None else str(times.min()),
+        last=None if times is None else str(times.max()),
+    )
+
+
+def _promise_summary(promise: Promise, logs: LoggedData) -> PromiseSummary:
+    rows, _ = promise.rows(logs)
+    values = rows.reward
+    if rows.unit is not None:  # units are independent, their rows are not
+        count = np.bincount(rows.unit)
+        values = np.bincount(rows.unit, rows.reward)[count > 0] / count[count > 0]
+    error = float(values.std() / max(len(values), 1) ** 0.5)
+    return PromiseSummary(len(rows), rows.mean_reward(), error)
+
+
+def same_rows(observation: ObservationRecord, logs: LoggedData) -> bool:
+    """Whether logs hold the rows of an earlier observation, whatever round they are read as."""
+    if observation.rows != len(logs):
+        return False
+    if observation.round == 0 and bool(logs.catalogue.novel[logs.action].any()):
+        return False
+    rounds = np.full(len(logs), observation.round, dtype=np.int16)
+    return replace(logs, round=rounds).hash == observation.data_hash
+
+
+def assumptions_on_items(summary: RoundSummary) -> list[str]:
+    """What changed items do to the next certificate, in words."""
+    words = []
+    if summary.arrived:
+        words.append(
+            f"items that arrived before these rows were certified on: {len(summary.arrived)}; "
+            "no row shows them, so their reward counts as zero"
+        )
+    if summary.withdrawn:
+        words.append(
+            f"items that are withdrawn: {len(summary.withdrawn)}; pi0, which the floor is "
+            "taken of, is pi0 without them, its other probabilities raised in proportion"
+        )
+    return words
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +111,7 @@ class ChangedItems:
     withdrawn: tuple[str, ...]
 
 
-def changed_items(old: ActionCatalogue, path: str | Path, id: str | None = None) -> ChangedItems:
+def changed_items(old: ActionCatalogue, path: str | Path, id: str | None) -> ChangedItems:
     """Read the items file of a later round, and hold it against the catalogue so far.
 
     Args:
@@ -48,11 +119,10 @@ def changed_items(old: ActionCatalogue, path: str | Path, id: str | None = None)
         path: the file.
         id: its column of ids.
     """
-    found = read_items(path, id=id, novel=(), logged=None)
-    ids = [str(one) for one in found.catalogue.ids]
-    place = {one: row for row, one in enumerate(ids)}
-    before = [str(one) for one in old.ids]
-    missing = [one for one in before if one not in place]
+    items = read_items(path, id=id, novel=(), logged=None)
+    place = {str(item): row for row, item in enumerate(items.catalogue.ids)}
+    known = [str(item) for item in old.ids]
+    missing = [item for item in known if item not in place]
     if missing:
         raise DataError(
             "an items file lists every item that the campaign has known",
@@ -60,71 +130,21 @@ def changed_items(old: ActionCatalogue, path: str | Path, id: str | None = None)
             found=f"{len(missing)} are missing, such as {missing[0]!r}",
             cure="keep them, and mark what is no longer shown: a column withdrawn, true or false",
         )
-    arrived = [one for one in ids if one not in set(before)]
-    order: IntArray = np.array([place[one] for one in (*before, *arrived)])
-    gone: Mask = found.withdrawn[order]
+    arrived = sorted(set(place) - set(known), key=place.__getitem__)
+    ids = (*known, *arrived)
+    order: IntArray = np.array([place[item] for item in ids])
+    gone: Mask = items.withdrawn[order]
     novel = np.concatenate([old.novel, np.ones(len(arrived), dtype=bool)]) & ~gone
-    features, had = found.catalogue.features, old.features
+    features = items.catalogue.features
+    before, now = (0 if some is None else some.shape[1] for some in (old.features, features))
     require(
-        (features is None) == (had is None)
-        and (features is None or had is None or features.shape[1] == had.shape[1]
-             or not found.described),
+        (features is None) == (old.features is None) and (before == now or not items.described),
         "items are described by the same columns as before",
-        found=f"{features.shape[1] if features is not None else 0} features, before "
-        f"{had.shape[1] if had is not None else 0}",
+        found=f"{now} features, before {before}",
         cure="give the file the columns that it had",
-    )  # fmt: skip
+    )
     catalogue = ActionCatalogue(
-        found.catalogue.ids[order], novel, None if features is None else features[order]
+        items.catalogue.ids[order], novel, None if features is None else features[order]
     )
-    withdrawn = tuple(
-        one for one, is_gone in zip((*before, *arrived), gone, strict=True) if is_gone
-    )
+    withdrawn = tuple(item for item, is_gone in zip(ids, gone, strict=True) if is_gone)
     return ChangedItems(catalogue, tuple(arrived), withdrawn)
-
-
-MOST_ITEMS = 2000
-"""Novel items whose exposure is remembered one by one: those shown most."""
-
-
-def summary_of(logs: LoggedData, promises: Sequence[Promise], policy: Policy) -> dict[str, Any]:
-    """Counts and sums of one round.
-
-    Args:
-        logs: its rows.
-        promises: whose rewards are averaged.
-        policy: what served them.
-    """
-    shown = logs.catalogue.novel[logs.action]
-    counts = np.bincount(logs.action, minlength=len(logs.catalogue))
-    sums = np.bincount(logs.action, weights=logs.reward, minlength=len(logs.catalogue))
-    novel = np.flatnonzero(logs.catalogue.novel)
-    kept = novel[np.argsort(-counts[novel], kind="stable")][:MOST_ITEMS]
-    items = [
-        {"id": str(logs.catalogue.ids[a]), "shown": int(counts[a]), "reward": float(sums[a])}
-        for a in kept
-    ]
-    found: dict[str, Any] = {
-        "rows": len(logs),
-        "contexts": len(logs.contexts),
-        "novelty": novelty_on(policy, logs),
-        "novel_rows": int(shown.sum()),
-        "novel_items": len(novel),
-        "items": items,
-        "promises": {},
-    }
-    if logs.time is not None and len(logs.time):
-        found["from"], found["to"] = str(logs.time.min()), str(logs.time.max())
-    for promise in promises:
-        rows, _ = promise.rows(logs)
-        values = rows.reward
-        if rows.unit is not None:
-            count = np.bincount(rows.unit)
-            values = np.bincount(rows.unit, rows.reward)[count > 0] / count[count > 0]
-        error = float(values.std() / max(len(values), 1) ** 0.5)
-        found["promises"][promise.name] = {
-            "rows": len(rows),
-            "mean": rows.mean_reward(),
-            "error": error,
-        }
-    return found

@@ -1,20 +1,21 @@
-"""What is fixed when a campaign is created, as the JSON that the ledger keeps."""
+"""What is fixed when a campaign is created, and stays fixed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
-from depsue.errors import ConfigError, is_whole, require, require_settings, short
+from depsue import codec
+from depsue.errors import is_whole, require, require_settings, short
 from depsue.exploration.settings import ExploreSettings
-from depsue.promises import Promise
-from depsue.rewards import RewardSettings
+from depsue.ledger import CampaignRecord
+from depsue.promises import upgraded_promise
 
 
 @dataclass(frozen=True)
 class CampaignSettings:
-    """What is fixed when a campaign is created.
+    """What a team decides when it creates a campaign.
 
     Args:
         explore: promises, delta, objective, and how policies are learned; its `deployments` is K.
@@ -37,36 +38,51 @@ class CampaignSettings:
         ok = self.decisions is None or (is_whole(self.decisions) and self.decisions >= 1)
         require(ok, "decisions must be a whole number >= 1", found=short(self.decisions))
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON values."""
-        explore = {one.name: getattr(self.explore, one.name) for one in fields(self.explore)}
-        explore["promises"] = [one.to_dict() for one in self.explore.promises]
-        explore["rewards"] = _plain(asdict(self.explore.rewards))
-        explore["fractions"] = list(self.explore.fractions)
-        return {"explore": explore, "seed": self.seed, "decisions": self.decisions}
+
+@dataclass(frozen=True)
+class CampaignTerms:
+    """What the ledger keeps of a campaign's beginning.
+
+    Args:
+        campaign: what the team decided.
+        pi0: SHA-256 of the logging policy.
+        catalogue: SHA-256 of the first catalogue.
+    """
+
+    campaign: CampaignSettings
+    pi0: str
+    catalogue: str
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any], *, retries: bool) -> CampaignSettings:
-        """The settings that `to_json` described."""
-        try:
-            explore = dict(found["explore"])
-            explore["promises"] = tuple(Promise.from_dict(one) for one in explore["promises"])
-            rewards = {name: _tupled(value) for name, value in explore["rewards"].items()}
-            explore["rewards"] = RewardSettings(**rewards)
-            explore["fractions"] = tuple(explore["fractions"])
-            settings = ExploreSettings(**explore)
-            return cls(settings, found["seed"], retries, found["decisions"])
-        except (KeyError, TypeError, AttributeError) as problem:
-            raise ConfigError(
-                "a campaign's settings must be as this version of depsue writes them",
-                found=f"{type(problem).__name__}: {short(str(problem))}",
-                cure="go on with the version that created the campaign",
-            ) from problem
+    def of(cls, record: CampaignRecord) -> CampaignTerms:
+        """The terms that a ledger recorded, in this version or an earlier one."""
+
+        def upgraded(values: Any) -> Any:
+            """From version 0.1: promises were flat, and retries a column of the ledger alone."""
+            campaign = {"retries": record.retries, **values["campaign"]}
+            promises = [upgraded_promise(promise) for promise in campaign["explore"]["promises"]]
+            campaign["explore"] = {**campaign["explore"], "promises": promises}
+            return {**values, "campaign": campaign}
+
+        what = f"the settings of campaign {record.name!r}"
+        return codec.typed(dict(record.settings), cls, what=what, upgrade=upgraded)
+
+    def require_same(self, other: CampaignTerms, name: str) -> None:
+        """Refuse other terms than a campaign was created with, and name the first that differs."""
+        for key, mine, others in _differences(self, other):
+            require(
+                False,
+                "what is fixed when a campaign is created stays fixed",
+                found=f"{key} {short(others)}, while {name!r} has {short(mine)}",
+                cure="go on with it as it was created, or give the new one another name",
+            )
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(x) if isinstance(x, tuple) else x for name, x in values.items()}
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _differences(mine: Any, others: Any) -> Iterator[tuple[str, Any, Any]]:
+    """(name, value, other value) of each setting that differs, nested settings first."""
+    for part in fields(mine):
+        value, other = getattr(mine, part.name), getattr(others, part.name)
+        if isinstance(value, CampaignSettings | ExploreSettings):
+            yield from _differences(value, other)
+        elif value != other:
+            yield part.name, value, other

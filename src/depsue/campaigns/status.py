@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from depsue.campaigns.campaign import Campaign
+from depsue.campaigns.records import RoundSummary
 from depsue.certificates import Certificate
 from depsue.ledger import AttemptRecord, DeploymentRecord, ObservationRecord
 from depsue.promises import Promise
@@ -150,7 +151,7 @@ def _next(campaign: Campaign, k: int) -> str:
 
 def _called(campaign: Campaign, one: DeploymentRecord) -> str:
     """What a deployed policy is, in words."""
-    what = campaign.what_is(one.round, one.policy_hash)
+    what = campaign.choice_of(one.round, one.policy_hash)
     when = f"since {one.at:%Y-%m-%d %H:%M} by {one.by}"
     if what.what == "pi0":
         return f"pi0, {when}"
@@ -173,27 +174,26 @@ def _round(
             certificate = Certificate.from_json(last.certificate)
             first = certificate.verdicts[0]
             found |= {"bound": first.bound, "need": first.need, "credit": first.credit}
-            found["certified"] = certificate.shares[1] if certificate.passed else None
+            found["certified"] = certificate.novelty if certificate.passed else None
     served = [one for one in deployments if one.round == j]
     if served:
-        found["served"] = campaign.what_is(j, served[-1].policy_hash).what
+        found["served"] = campaign.choice_of(j, served[-1].policy_hash).what
     if j < len(observations):
-        summary = observations[j].summary
-        found |= {"rows": observations[j].rows, "novelty": summary["novelty"]}
-        found["served"] = campaign.what_is(j, summary["served"]).what
+        begun, summary = RoundSummary.of(observations[0]), RoundSummary.of(observations[j])
+        found |= {"rows": observations[j].rows, "novelty": summary.novelty}
+        found["served"] = campaign.choice_of(j, summary.served).what
         promises = campaign.settings.explore.promises
-        found["promises"] = tuple(
-            _kept(one, observations[0].summary, summary, counts=j > 0) for one in promises
-        )
+        found["promises"] = tuple(_kept(one, begun, summary, counts=j > 0) for one in promises)
     return RoundStatus(**found)
 
 
-def _kept(promise: Promise, first: Any, summary: Any, *, counts: bool) -> PromiseStatus:
-    seen = summary["promises"][promise.name]
-    need = promise.floor.of(first["promises"][promise.name]["mean"])
-    margin = (seen["mean"] - need) * seen["rows"] if counts else None
-    floor = str(promise.floor)
-    return PromiseStatus(promise.name, floor, seen["mean"], seen["error"], need, margin)
+def _kept(
+    promise: Promise, first: RoundSummary, summary: RoundSummary, *, counts: bool
+) -> PromiseStatus:
+    seen = summary.promises[promise.name]
+    need = promise.floor.of(first.promises[promise.name].mean)
+    margin = (seen.mean - need) * seen.rows if counts else None
+    return PromiseStatus(promise.name, str(promise.floor), seen.mean, seen.error, need, margin)
 
 
 def _table(history: tuple[RoundStatus, ...]) -> Iterator[str]:

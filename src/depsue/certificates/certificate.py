@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from depsue import codec
 from depsue._version import __version__
-from depsue.errors import FileError, short
-from depsue.promises import Promise
+from depsue.errors import FileError
+from depsue.promises import Promise, upgraded_promise
 
 LARGEST_FILE = 1 << 20
 
@@ -105,6 +105,11 @@ class Certificate:
     path: tuple[tuple[float, ...], ...] = ()
 
     @property
+    def novelty(self) -> float:
+        """nu of the policy: the share of the ladder's last part, which holds the novel actions."""
+        return self.shares[-1]
+
+    @property
     def passed(self) -> bool:
         """Whether every promise passed."""
         return all(verdict.passed for verdict in self.verdicts)
@@ -130,30 +135,12 @@ class Certificate:
 
     def to_json(self) -> str:
         """The certificate as JSON."""
-        found = asdict(self)
-        for verdict, made in zip(found["verdicts"], self.verdicts, strict=True):
-            verdict["promise"] = made.promise.to_dict()
-        return json.dumps(found, indent=1)
+        return codec.encode(self, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """The certificate that `to_json` wrote."""
-        try:
-            found = json.loads(text)
-            verdicts = tuple(
-                Verdict(**{**verdict, "promise": Promise.from_dict(verdict["promise"])})
-                for verdict in found.pop("verdicts")
-            )
-            for name in ("fractions", "shares", "assumptions"):
-                found[name] = tuple(found[name])
-            found["path"] = tuple(tuple(one) for one in found.get("path", ()))
-            return cls(**found, verdicts=verdicts)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise FileError(
-                "the text must be a certificate as depsue writes it",
-                found=short(f"{type(problem).__name__}: {problem}"),
-                cure="take the file as it was written",
-            ) from problem
+        """The certificate that `to_json` wrote, in this version or an earlier one."""
+        return codec.decode(text, cls, what="a certificate", upgrade=_upgraded)
 
     def save(self, path: str | Path) -> None:
         """Write it to a file."""
@@ -170,6 +157,15 @@ class Certificate:
                 "the file must be a certificate", found=f"{path}: {problem}", cure="check the path"
             ) from problem
         return cls.from_json(text)
+
+
+def _upgraded(values: Any) -> Any:
+    """From version 0.1, whose promises were flat."""
+    verdicts = [
+        {**verdict, "promise": upgraded_promise(verdict["promise"])}
+        for verdict in values["verdicts"]
+    ]
+    return {**values, "verdicts": verdicts}
 
 
 def _of(verdict: Verdict) -> str:

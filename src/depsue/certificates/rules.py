@@ -122,6 +122,11 @@ class MixtureLadder:
         )
         object.__setattr__(self, "shares", shares)
 
+    @property
+    def novelties(self) -> FloatArray:
+        """(L,) nu of each level: the share of the last part, which holds the novel actions."""
+        return np.asarray(self.shares[:, -1])
+
     def policy(self, level: int) -> BasePolicy:
         """The policy of one level."""
         if None in self.parts:

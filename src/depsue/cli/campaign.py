@@ -169,18 +169,19 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Learn a candidate for the round, and fix all that its certificate will go by."""
+    from depsue.campaigns.records import CandidateFacts
     from depsue.progress import bars
 
     campaign = _opened(name, home, ledger, by)
     with interruptible(), bars(not quiet and not as_json) as watch:
         made = campaign.train(seed=seed, watch=watch)
-    expected = made.fixed["expected"]
+    facts = CandidateFacts.of(made)
     said = [
         f"candidate {made.policy_hash[:12]} of round {made.round}: up to "
-        f"{max(row[1] for row in made.fixed['shares']):.3f} novelty in "
-        f"{counted(len(made.fixed['shares']), 'level')}, bound {made.fixed['bound']}",
-        f"anticipated value / V(pi0): old part {expected['old']:.3f}, new part "
-        f"{expected['new']:.3f}; nothing of it is promised",
+        f"{max(facts.novelties):.3f} novelty in "
+        f"{counted(len(facts.novelties), 'level')}, bound {facts.bound}",
+        f"anticipated value / V(pi0): old part {facts.expected.old:.3f}, new part "
+        f"{facts.expected.new:.3f}; nothing of it is promised",
         *campaign.notes,
     ]
     _show(campaign, as_json, said)
@@ -268,6 +269,8 @@ def observe(
     as_json: AsJson = False,
 ) -> None:
     """Take in what a round logged; the same file twice is one observation."""
+    from depsue.campaigns.records import RoundSummary
+
     campaign = _opened(name, home, ledger, by)
     require(
         (logs is None) == from_service,
@@ -283,9 +286,10 @@ def observe(
         logs, mapping = str(found.path), mapping or found.mapping
     made = campaign.observe(str(logs), mapping=mapping, items=items, id=id)
     said = list(campaign.notes) or [f"round {made.round}: {counted(made.rows, 'row')} observed"]
-    for what in ("arrived", "withdrawn") if not campaign.notes else ():
-        ids = made.summary.get(what, [])
-        said += [f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}"] if ids else []
+    summary = RoundSummary.of(made)
+    for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
+        if ids and not campaign.notes:
+            said.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
     _show(campaign, as_json, said)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from depsue import defaults
+from depsue import codec, defaults
 from depsue.cli.options import names_of, objective_of, promises_of
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
@@ -279,7 +279,7 @@ def plan(
     if pi0 is None:
         said.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
     given = {
-        "promises": [one.to_dict() for one in wanted],
+        "promises": [codec.plain(promise) for promise in wanted],
         "delta": delta,
         "objective": objective,
         "campaign": campaign,

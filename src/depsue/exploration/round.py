@@ -417,7 +417,7 @@ def certify_round(
     )
     watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
     choice = choices(
-        certificate, prepared.expected, settings, aim=float(prepared.levels.shares[-1, 1])
+        certificate, prepared.expected, settings, aim=float(prepared.levels.novelties[-1])
     )[0]
     policy = _policy_of(choice, certificate, prepared, pi0)
     return Explored(policy, choice, certificate, prepared)
@@ -457,7 +457,7 @@ def choices(
     certain = settings.certain
     options: list[Choice] = []
     if certificate.passed:
-        nu = certificate.shares[1]
+        nu = certificate.novelty
         tested = f"the boldest of {certificate.tested} levels tested"
         how = "as much as was aimed at" if np.isclose(nu, aim) else tested
         why = f"certified: novelty {nu:.3f}, {how}"
@@ -466,7 +466,7 @@ def choices(
         why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
         if not certificate.passed:
             why += ", and nothing else passed"
-        elif certain > certificate.shares[1]:
+        elif certain > certificate.novelty:
             why += ", and more than was certified"
         options.append(Choice("certain", certain, expected.value(certain, naive=True), why))
     why = "pi0, which needs no certificate"
@@ -488,8 +488,7 @@ def choices(
 
 def certified_policy(certificate: Certificate, prepared: FrozenCandidate) -> BasePolicy:
     """The policy that a certificate is about."""
-    shares = prepared.levels.shares
-    same = np.isclose(shares[:, 1], certificate.shares[1])
+    same = np.isclose(prepared.levels.novelties, certificate.novelty)
     return prepared.levels.policy(int(np.flatnonzero(same)[0]))
 
 

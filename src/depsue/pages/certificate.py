@@ -134,9 +134,9 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[s
     watch("logs", 0, 1, "")
     logs = campaign.logs(k - 1)
     watch("logs", 1, 1, f"{len(logs):,} rows")
-    served = str(campaign.ledger.observations(campaign.name)[k - 1].summary["served"])
+    served = campaign.summaries()[k - 1].served
     pi0 = campaign.pi0_today(k - 1)
-    by_pi0 = served == str(campaign.record.settings["pi0"]) and not campaign.withdrawn(k - 1)
+    by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
     watch("verdict", 0, 1, "")
     with rng.one_thread():
         found = verify(

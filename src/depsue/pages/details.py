@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, Verdict
 from depsue.pages.story import Tried, is_paired
 
@@ -15,14 +16,15 @@ VERDICTS = ("promise", "floor", "verdict", "delta", "values n", "mean of terms",
 def details_of(tried: Tried) -> Mapping[str, Any]:
     """All that the statistician asks of one candidate."""
     certificate, attempt = tried.certificate, tried.attempt
-    fixed = tried.candidate.fixed
+    fixed = CandidateFacts.of(tried.candidate)
+    expected = fixed.expected
     facts = [
         ("candidate", tried.candidate.policy_hash),
         ("trained", f"{tried.candidate.at:%Y-%m-%d %H:%M} UTC by {tried.candidate.by}"),
         ("trained on data", ", ".join(tried.candidate.trained_on)),
-        ("anticipated value / V(pi0)", ", ".join(
-            f"{name} {value:.4f}" for name, value in fixed["expected"].items())),
-        ("trust in the reward model, from a rehearsal", f"{fixed['trust']:.3f}"),
+        ("anticipated value / V(pi0)", f"logging {expected.logging:.4f}, new {expected.new:.4f}, "
+         f"old {expected.old:.4f}"),
+        ("trust in the reward model, from a rehearsal", f"{fixed.trust:.3f}"),
     ]  # fmt: skip
     if attempt is not None:
         facts.append(("test begun", f"{attempt.at:%Y-%m-%d %H:%M} UTC by {attempt.by}"))

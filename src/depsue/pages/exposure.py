@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.records import RoundSummary
 from depsue.ledger import ObservationRecord
 
 FEWEST = 20
@@ -62,18 +63,20 @@ def exposure_of(campaign: Campaign, observations: Sequence[ObservationRecord]) -
     the variance m (c - m), and c = E[r^2] / E[r] over the whole of a round; so it is exact for
     rewards of 0 or 1, and takes each item's rewards to be spread as all are elsewhere.
     """
-    rounds = [one.summary for one in observations[1:]]
+    first, rounds = None, []
+    if observations:
+        first, *rounds = (RoundSummary.of(one) for one in observations)
     shown: dict[str, list[int]] = {}
     earned: dict[str, float] = {}
     for place, summary in enumerate(rounds):
-        for item in summary["items"]:
-            counts = shown.setdefault(str(item["id"]), [0] * len(rounds))
-            counts[place] += int(item["shown"])
-            earned[str(item["id"])] = earned.get(str(item["id"]), 0.0) + float(item["reward"])
-    for item in observations[0].summary["items"] if observations else ():
-        shown.setdefault(str(item["id"]), [0] * len(rounds))
+        for item in summary.items:
+            counts = shown.setdefault(item.id, [0] * len(rounds))
+            counts[place] += item.shown
+            earned[item.id] = earned.get(item.id, 0.0) + item.reward
+    for item in first.items if first is not None else ():
+        shown.setdefault(item.id, [0] * len(rounds))
     scale = _scale(campaign, observations)
-    total = sum(int(one["novel_rows"]) for one in rounds)
+    total = sum(summary.novel_rows for summary in rounds)
     found = []
     for id, counts in shown.items():
         n = sum(counts)
@@ -81,7 +84,7 @@ def exposure_of(campaign: Campaign, observations: Sequence[ObservationRecord]) -
         found.append(
             Item(id, n, tuple(counts), mean, _error(mean, n, scale), n / total if total else 0.0)
         )
-    most = max((int(one.summary["novel_items"]) for one in observations), default=0)
+    most = max((RoundSummary.of(one).novel_items for one in observations), default=0)
     return Exposure(
         items=tuple(sorted(found, key=lambda one: -one.shown)),
         shown=total,
@@ -96,9 +99,9 @@ def _scale(campaign: Campaign, observations: Sequence[ObservationRecord]) -> flo
         if promise.reward is not None or promise.segment is not None:
             continue
         for one in reversed(observations):
-            seen = one.summary["promises"][promise.name]
-            if seen["mean"] > 0:
-                return float(seen["error"] ** 2 * seen["rows"] / seen["mean"] + seen["mean"])
+            seen = RoundSummary.of(one).promises[promise.name]
+            if seen.mean > 0:
+                return seen.error**2 * seen.rows / seen.mean + seen.mean
     return None
 
 

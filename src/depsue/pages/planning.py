@@ -73,7 +73,8 @@ def planned(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Plann
         explore: what for.
         watch: shows progress.
     """
-    campaign.settings = replace(campaign.settings, explore=explore)
+    settings = replace(campaign.settings, explore=explore)
+    campaign.terms = replace(campaign.terms, campaign=settings)
     with rng.one_thread():
         if campaign.round == 1:
             return _from_pi0(campaign, explore, watch)
@@ -119,7 +120,7 @@ def _from_pi0(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pla
 def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Planned:
     """What a later round would put to the test, and how far that goes on the rows that chose it."""
     watch("logs", 0, 1, "")
-    course = campaign.course()
+    course = campaign.state()
     before = course.before(campaign.decisions(course))
     rows = len(course.newest)
     watch("logs", 1, 1, f"{rows:,} rows in the newest round")
@@ -128,7 +129,7 @@ def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pl
     watch("rehearsal", 0, 1, "")
     passed = _passing(prepared, before)
     watch("rehearsal", 1, 1, "")
-    nus = [float(share) for share in prepared.levels.shares[:, 1]]
+    nus = prepared.levels.novelties.tolist()
     values = [prepared.expected.value(nu) for nu in nus]
     reach = max(passed - 1, 0)
     some = sorted({*range(0, len(nus), max(len(nus) // 8, 1)), reach, len(nus) - 1})

@@ -108,7 +108,7 @@ def _mood(story: Story) -> str:
 def _facts(story: Story) -> list[tuple[str, str, str]]:
     """(label, figure, what it is) of the tiles on top."""
     status, newest = story.status, story.serving
-    what = story.campaign.what_is(newest.round, newest.policy_hash) if newest else None
+    what = story.campaign.choice_of(newest.round, newest.policy_hash) if newest else None
     at = "over" if story.over else f"{status.round} of {status.rounds}"
     found = [
         ("round", at, plural(status.rounds, "deployment")),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from depsue.campaigns import Campaign, Status, status_of
+from depsue.campaigns.records import CandidateFacts, RoundSummary
 from depsue.certificates import Certificate, Verdict
-from depsue.exploration.round import Expected
 from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
 from depsue.promises import Promise
 
@@ -109,8 +109,8 @@ class Tried:
         """(novelty, anticipated value / V(pi0)) of what passed."""
         if self.certificate is None or not self.certificate.passed:
             return None
-        novelty = self.certificate.shares[1]
-        return novelty, Expected(**self.candidate.fixed["expected"]).value(novelty)
+        novelty = self.certificate.novelty
+        return novelty, CandidateFacts.of(self.candidate).expected.value(novelty)
 
     def verdict(self, name: str) -> Verdict:
         """On the promise of that name."""
@@ -172,8 +172,8 @@ def story_of(campaign: Campaign) -> Story:
 
 def _tried(candidate: CandidateRecord, attempt: AttemptRecord | None) -> Tried:
     text = None if attempt is None else attempt.certificate
-    expected = Expected(**candidate.fixed["expected"])
-    levels = tuple((float(row[1]), expected.value(row[1])) for row in candidate.fixed["shares"])
+    facts = CandidateFacts.of(candidate)
+    levels = tuple((novelty, facts.expected.value(novelty)) for novelty in facts.novelties)
     certificate = None if text is None else Certificate.from_json(text)
     return Tried(candidate.round, candidate, attempt, certificate, levels)
 
@@ -187,23 +187,24 @@ def _kept(
 ) -> Kept:
     if not observations:
         return Kept(promise, ())
-    first = observations[0].summary["promises"][promise.name]
-    need = promise.floor.of(first["mean"])
-    need_error = (promise.floor.ratio or 0.0) * first["error"]
+    summaries = [RoundSummary.of(one) for one in observations]
+    first = summaries[0].promises[promise.name]
+    need = promise.floor.of(first.mean)
+    need_error = (promise.floor.ratio or 0.0) * first.error
     found = []
     for k in range(min(len(observations), campaign.rounds) + 1):
         served = [one.policy_hash for one in deployments if one.round == k][-1:]
         rows, mean, error = 0, None, None
         if k < len(observations):
-            seen = observations[k].summary["promises"][promise.name]
-            rows, mean, error = seen["rows"], seen["mean"], seen["error"]
-            served = [observations[k].summary["served"]]
+            seen = summaries[k].promises[promise.name]
+            rows, mean, error = seen.rows, seen.mean, seen.error
+            served = [summaries[k].served]
         certified, drawn, followed = None, 0.0, False
         for one in (one for one in tried if one.round == k and one.certified is not None):
             verdict = one.verdict(promise.name)
             certified = verdict.bound + (need if is_paired(verdict) else 0.0)
             before = observations[k - 1]
-            share = before.summary["promises"][promise.name]["rows"] / before.rows
+            share = summaries[k - 1].promises[promise.name].rows / before.rows
             drawn = verdict.credit * (campaign.settings.decisions or before.rows) * share
             followed = one.attempt is not None and served == [one.attempt.certified]
         found.append(

@@ -127,7 +127,7 @@ def told_of(campaign: Campaign) -> Told:
     serving = words.serving_words(story)
     said = [serving, *(words.outcome(one) for one in story.kept), words.item_changes(story)]
     entries = campaign.ledger.journal(campaign.name)
-    serves = None if newest is None else campaign.what_is(newest.round, newest.policy_hash)
+    serves = None if newest is None else campaign.choice_of(newest.round, newest.policy_hash)
     history = [one for one in status.history if one.round > 0]
     each = campaign.settings.explore.safety == "each"
     safety = (

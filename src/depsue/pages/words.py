@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from depsue.campaigns.records import CandidateFacts, RoundSummary
 from depsue.ledger import JournalEntry
 from depsue.pages.story import Kept, Story, Tried
 from depsue.plural import counted, plural
@@ -90,7 +91,7 @@ def serving_words(story: Story) -> str:
     if newest is None:
         return "pi0 serves, the policy from before the campaign: it shows no new item."
     since = f"since {newest.at:%Y-%m-%d %H:%M} UTC, by {newest.by}"
-    what = story.campaign.what_is(newest.round, newest.policy_hash)
+    what = story.campaign.choice_of(newest.round, newest.policy_hash)
     how = ", after a rollback" if newest.kind == "rollback" else ""
     if what.what == "pi0":
         return f"pi0 serves{how}, the policy from before the campaign: no new item ({since})."
@@ -128,12 +129,12 @@ def item_changes(story: Story) -> str:
     arrived: dict[int, list[str]] = {}
     gone: dict[int, list[str]] = {}
     before: set[str] = set()
-    last = set(story.observations[-1].summary.get("withdrawn", ())) if story.observations else set()
-    for one in story.observations:
-        arrived[one.round] = list(one.summary.get("arrived", ()))
-        now = one.summary.get("withdrawn", ())
-        gone[one.round] = [id for id in now if id in last and id not in before]
-        before.update(gone[one.round])
+    summaries = [RoundSummary.of(one) for one in story.observations]
+    last = set(summaries[-1].withdrawn) if summaries else set()
+    for k, summary in enumerate(summaries):
+        arrived[k] = list(summary.arrived)
+        gone[k] = [id for id in summary.withdrawn if id in last and id not in before]
+        before.update(gone[k])
     came, went = (sum(len(ids) for ids in found.values()) for found in (arrived, gone))
     said = []
     if came:
@@ -186,7 +187,7 @@ def concerns(story: Story) -> list[str]:
     newest = story.serving
     if newest is None or newest.kind == "deploy":
         return found
-    what = story.campaign.what_is(newest.round, newest.policy_hash).what
+    what = story.campaign.choice_of(newest.round, newest.policy_hash).what
     if what == "certified" and story.campaign.settings.explore.safety == "cumulative":
         found.append(
             "What serves was certified in an earlier round, with the margin of that time; nothing "
@@ -198,16 +199,15 @@ def concerns(story: Story) -> list[str]:
 def _refuted(story: Story, tried: Tried) -> bool:
     explore = story.campaign.settings.explore
     relative = any(one.floor.ratio is not None for one in explore.promises)
-    return (
-        explore.no_drift and relative and tried.round > 1 and not tried.candidate.fixed["ceilings"]
-    )
+    paired = not CandidateFacts.of(tried.candidate).ceilings
+    return explore.no_drift and relative and tried.round > 1 and paired
 
 
 def journal_cells(story: Story, entry: JournalEntry) -> list[str]:
     """A line of the journal: when, who, round, what."""
     what = DOING.get(entry.what, entry.what)
     if entry.what in ("deploy", "rollback") and entry.round is not None:
-        chosen = story.campaign.what_is(entry.round, entry.detail)
+        chosen = story.campaign.choice_of(entry.round, entry.detail)
         named = "pi0" if chosen.what == "pi0" else f"the {chosen.what} policy"
         what += f"{' to' if entry.what == 'rollback' else ''} {named}"
         what += f", novelty {percent(chosen.novelty)}" if chosen.novelty > 0 else ""

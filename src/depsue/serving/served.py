@@ -101,7 +101,7 @@ def what_serves(campaign: Campaign) -> tuple[int, str]:
     """(round, hash) of what the ledger says serves now; cheap."""
     deployed = campaign.ledger.deployments(campaign.name)
     if not deployed:
-        return 0, str(campaign.record.settings["pi0"])
+        return 0, campaign.terms.pi0
     return deployed[-1].round, deployed[-1].policy_hash
 
 
@@ -110,7 +110,7 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
     catalogue = campaign.files.items(at)
-    choice = campaign.what_is(max(k, 1), hash)
+    choice = campaign.choice_of(max(k, 1), hash)
     pi0 = campaign.pi0_today(at)
     if choice.what == "pi0":
         policy = pi0
