@@ -1,3 +1,5 @@
+"""Logs in memory: what they keep, take, split and join; further columns."""
+
 from __future__ import annotations
 
 import pickle
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from depsue.data import ActionCatalogue, LoggedData
-from depsue.errors import DataError
+from depsue.data.checks import plain_column
+from depsue.data.logs import joined
+from depsue.errors import ConfigError, DataError
 
 Build = Callable[..., LoggedData]
 
@@ -193,3 +197,185 @@ def test_logs_that_are_built_by_hand_are_checked_too(
     with pytest.raises(DataError) as caught:
         LoggedData(catalogue=catalogue, r_max=1.0, **{**given, **changed})
     assert (caught.value.column, caught.value.row) == (column, row)
+
+
+OTHERS: dict[str, Any] = {
+    "minutes": [3.0, 8.0, 0.0, 1.5],
+    "country": ["SE", "NO", "SE", "DK"],
+    "cohort": [1, 2, 2, 1],
+    "new": [True, False, False, True],
+}
+
+
+@pytest.fixture
+def logs(build: Callable[..., LoggedData]) -> LoggedData:
+    return build(columns=OTHERS, rounds=[0, 0, 1, 1])
+
+
+def test_another_column_can_be_the_reward(logs: LoggedData) -> None:
+    other = logs.with_reward("minutes", r_max=10.0)
+    assert other.reward.tolist() == [3.0, 8.0, 0.0, 1.5] and other.r_max == 10.0
+    assert other.action.tolist() == logs.action.tolist()
+    assert logs.with_reward("new", r_max=1.0).reward.tolist() == [1.0, 0.0, 0.0, 1.0]
+    assert logs.with_reward("cohort", r_max=2.0).reward.tolist() == [1.0, 2.0, 2.0, 1.0]
+    assert logs.reward.tolist() == [0.0, 1.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rows"),
+    [("country", "SE", [0, 2]), ("cohort", 2, [1, 2]), ("new", True, [0, 3]), ("cohort", 9, [])],
+)
+def test_a_segment_is_where_a_column_has_a_value(
+    logs: LoggedData, column: str, value: Any, rows: list[int]
+) -> None:
+    mask = logs.where(column, value)
+    assert mask.dtype == bool and np.flatnonzero(mask).tolist() == rows
+
+
+def test_a_value_of_another_kind_is_nowhere(logs: LoggedData) -> None:
+    assert logs.where("cohort", "two").tolist() == [False] * 4
+    assert logs.where("country", 3).tolist() == [False] * 4
+
+
+def test_columns_follow_their_rows_and_cannot_be_written_to(logs: LoggedData) -> None:
+    some = logs.take([3, 1])
+    assert some.columns["country"].tolist() == ["DK", "NO"]
+    with pytest.raises(ValueError, match="read-only"):
+        logs.columns["minutes"][0] = 9.0
+
+
+def test_columns_count_in_the_hash(build: Callable[..., LoggedData], logs: LoggedData) -> None:
+    plain = build(rounds=[0, 0, 1, 1])
+    assert plain.hash != logs.hash == build(columns=OTHERS, rounds=[0, 0, 1, 1]).hash
+    for name, value in {"minutes": 0.5, "country": "FI", "cohort": 7, "new": False}.items():
+        changed = {**OTHERS, name: [value, *OTHERS[name][1:]]}
+        assert build(columns=changed, rounds=[0, 0, 1, 1]).hash != logs.hash
+    renamed = {**OTHERS, "min": OTHERS["minutes"]}
+    del renamed["minutes"]
+    assert build(columns=renamed, rounds=[0, 0, 1, 1]).hash != logs.hash
+
+
+def test_frames_keep_the_columns_that_are_named(catalogue: ActionCatalogue) -> None:
+    frame = {
+        "x": [0.5, 1.5],
+        "action": [10, 20],
+        "reward": [0.0, 1.0],
+        "propensity": [0.5, 0.5],
+        "country": ["SE", "NO"],
+        "other": [1, 2],
+    }
+    logs = LoggedData.from_frame(frame, catalogue, r_max=1.0, context=["x"], columns=["country"])
+    assert list(logs.columns) == ["country"]
+    assert logs.columns["country"].tolist() == ["SE", "NO"]
+
+
+def test_a_column_is_of_one_plain_kind() -> None:
+    assert plain_column([True, False], "new").tolist() == [1.0, 0.0]
+    assert plain_column([1, 2], "cohort").dtype == np.int64
+    assert plain_column(["a", "b"], "country").dtype == object
+    with pytest.raises(DataError, match=r"all of one kind.*'country'"):
+        plain_column(["a", 1], "country")
+    with pytest.raises(DataError, match=r"must not be missing.*'country', row 1"):
+        plain_column(["a", None], "country")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda logs: logs.column("city"), r"further columns.*'city'.*cohort.*columns=\['city'\]"),
+        (lambda logs: logs.where("city", 1), r"further columns.*'city'"),
+        (lambda logs: logs.with_reward("minutes", r_max=5.0), r"'minutes', row 1: 8.0.*r_max"),
+        (lambda logs: logs.with_reward("country", r_max=5.0), r"numbers.*'country', row 0: 'SE'"),
+    ],
+)
+def test_errors_name_the_column(logs: LoggedData, call: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        call(logs)
+
+
+def test_a_column_of_another_length_is_refused(build: Callable[..., LoggedData]) -> None:
+    with pytest.raises(DataError, match=r"same length.*'minutes'.*3 rows.*4 actions"):
+        build(columns={"minutes": [1.0, 2.0, 3.0]}, rounds=[0, 0, 1, 1])
+
+
+CATALOGUE = ActionCatalogue.of(["a", "b", "c"], novel=["c"])
+FIRST: dict[str, Any] = {
+    "contexts": [[1.0], [2.0], [1.0]],
+    "actions": ["a", "b", "a"],
+    "rewards": [0.0, 1.0, 0.5],
+    "propensities": [0.5, 0.25, 0.5],
+    "units": ["u", "v", "u"],
+    "times": [1.0, 2.0, 3.0],
+    "rounds": [0, 0, 0],
+    "columns": {"country": ["SE", "NO", "SE"], "minutes": [1.5, 2.5, 3.5]},
+}
+SECOND: dict[str, Any] = {
+    "contexts": [[2.0], [3.0]],
+    "actions": ["c", "a"],
+    "rewards": [1.0, 0.0],
+    "propensities": [0.1, 0.9],
+    "units": ["v", "w"],
+    "times": [4.0, 5.0],
+    "rounds": [1, 1],
+    "columns": {"country": ["DK", "SE"], "minutes": [4.5, 5.5]},
+}
+
+
+def part(given: dict[str, Any], **changed: Any) -> LoggedData:
+    settings = {"catalogue": CATALOGUE, "r_max": 1.0, **given, **changed}
+    return LoggedData.from_arrays(**settings)
+
+
+def test_rows_follow_one_another_with_all_they_had() -> None:
+    both = joined([part(FIRST), part(SECOND)])
+    assert both.contexts[both.context, 0].tolist() == [1.0, 2.0, 1.0, 2.0, 3.0]
+    assert len(both.contexts) == 3  # each distinct context once
+    assert both.catalogue.ids[both.action].tolist() == ["a", "b", "a", "c", "a"]
+    assert both.reward.tolist() == [0.0, 1.0, 0.5, 1.0, 0.0]
+    assert both.propensity.tolist() == [0.5, 0.25, 0.5, 0.1, 0.9]
+    assert np.asarray(both.units)[both.unit].tolist() == ["u", "v", "u", "v", "w"]
+    assert np.asarray(both.time).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert np.asarray(both.round).tolist() == [0, 0, 0, 1, 1]
+    assert both.columns["country"].tolist() == ["SE", "NO", "SE", "DK", "SE"]
+    assert both.columns["minutes"].tolist() == [1.5, 2.5, 3.5, 4.5, 5.5]
+
+
+def test_parts_come_out_as_they_went_in() -> None:
+    first, second = part(FIRST), part(SECOND)
+    both = joined([first, second])
+    assert both.take(slice(0, 3)).hash == first.hash
+    assert both.take(slice(3, 5)).hash == second.hash
+    assert joined([first]) is first
+    assert joined([first, second]).hash != joined([second, first]).hash
+
+
+def test_logs_without_options_join_too() -> None:
+    bare = {name: FIRST[name] for name in ("contexts", "actions", "rewards", "propensities")}
+    both = joined([part(bare), part(bare)])
+    assert len(both) == 6 and both.unit is None and both.time is None and both.columns == {}
+
+
+DATES = np.array(["2026-01-01", "2026-01-02"], dtype="datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"r_max": 2.0}, r"same r_max.*'r_max': 1.0 and 2.0.*same settings"),
+        ({"units": None}, r"'unit': given and not given"),
+        ({"times": None}, r"'time': numbers and not given"),
+        ({"times": DATES}, r"'time': numbers and dates"),
+        ({"columns": {}}, r"'columns': \['country', 'minutes'\] and \[\]"),
+    ],
+)
+def test_logs_of_another_shape_are_refused(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        joined([part(FIRST), part(SECOND, **changed)])
+
+
+def test_another_catalogue_and_no_logs_are_refused() -> None:
+    other = ActionCatalogue.of(["a", "b", "c", "d"], novel=["c", "d"])
+    with pytest.raises(ConfigError, match=r"same catalogue.*3 and 4 actions.*one catalogue"):
+        joined([part(FIRST), part(SECOND, catalogue=other)])
+    with pytest.raises(ConfigError, match="logs to join"):
+        joined([])

@@ -1,0 +1,39 @@
+"""Logs and items that were written can be read again, without a mapping."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from depsue.check import guess_mapping
+from depsue.data import ActionCatalogue, LoggedData
+from depsue.data.items import read_items
+from depsue.data.reading import open_source, read_mapped
+from depsue.data.writing import write_items, write_logs
+
+
+def test_logs_come_back_as_they_were(tmp_path: Path, build: Callable[..., LoggedData]) -> None:
+    logs = build(units=["u", "v", "u", "w"], times=[1.0, 2.0, 3.0, 4.0])
+    write_logs(logs, tmp_path / "logs.parquet")
+    source = open_source(tmp_path / "logs.parquet")
+    mapping, _ = guess_mapping(source, logs.r_max)
+    again = read_mapped(source, mapping, logs.catalogue)
+    assert again.hash == logs.hash
+
+
+def test_items_come_back_as_they_were(tmp_path: Path) -> None:
+    features = np.arange(6, dtype=np.float32).reshape(3, 2)
+    catalogue = ActionCatalogue.of(["a", "b", "c"], novel=["c"], features=features)
+    write_items(catalogue, tmp_path / "items.parquet")
+    assert read_items(tmp_path / "items.parquet").catalogue.hash == catalogue.hash
+
+
+def test_columns_have_the_names_that_commands_guess(
+    tmp_path: Path, build: Callable[..., LoggedData]
+) -> None:
+    logs = build(columns={"country": ["NO", "SE", "NO", "SE"]})
+    write_logs(logs, tmp_path / "logs.parquet")
+    names = pl.read_parquet(tmp_path / "logs.parquet").columns
+    assert names[:3] == ["action", "reward", "propensity"]
+    assert {"x0", "country"} <= set(names)
