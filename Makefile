@@ -21,8 +21,8 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-docs: $(VENV)/.installed  ## the docs site, in site/: open site/index.html (its search needs a web server)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+docs: $(VENV)/.installed  ## the docs site with reports of all results, in site/: open site/index.html (its search needs a web server)
+	DEPSUE_REPORTS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9
 	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies tests/ledger

@@ -23,7 +23,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from depsue import rng
@@ -31,7 +30,6 @@ from depsue.certificates import Reads, certify, three_folds
 from depsue.data.logs import LoggedData
 from depsue.exploration import ExploreSettings, explore
 from depsue.exploration.plan import Plan, PlanSettings, plan
-from depsue.pages.svg import as_svg
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
 from depsue.world import SyntheticSettings, synthetic_world
@@ -263,12 +261,8 @@ def figure(runs: Sequence[Run]) -> Figure:
 
 
 def write(runs: Sequence[Run], folder: Path, command: str) -> None:
-    """plan.md, plan.png and plan.svg."""
-    drawn = figure(runs)
-    with rc_context({"svg.hashsalt": "depsue"}):
-        svg = str(as_svg(drawn))
-    (folder / "plan.svg").write_text(svg, encoding="utf-8")
-    drawn.savefig(folder / "plan.png", dpi=130)
+    """plan.md and plan.png."""
+    figure(runs).savefig(folder / "plan.png", dpi=130)
     (folder / "plan.md").write_text(page(runs, command), encoding="utf-8")
 
 

@@ -31,8 +31,8 @@ from depsue.plural import counted
 ROOT = Path(__file__).parents[1]
 PIP_AUDIT = "pip-audit==2.10.1"
 SOURCES = ("pypi", "osv")
-OWN = frozenset({"depsue", "pip"})
-"""Installed, and pinned by nobody: the package itself, and what installs."""
+OWN = frozenset({"depsue", "depsue-research", "pip"})
+"""Installed, and pinned by nobody: the packages of this repository, and what installs."""
 
 
 @dataclass(frozen=True)

@@ -252,8 +252,8 @@ def recipe_from(text: Mapping[str, Any], name: str) -> Recipe:
 
 
 def recipe_folder() -> Path:
-    """Where the recipes are: beside the package, in the repository."""
-    return Path(__file__).parents[3] / "recipes"
+    """Where the recipes are that come with this package."""
+    return Path(__file__).parents[1] / "recipes"
 
 
 def deployments_of(method: str) -> int:

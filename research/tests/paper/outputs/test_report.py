@@ -8,8 +8,9 @@ import pytest
 from research.tests.paper.outputs.made_up import made_up_runs, movielens, wiki10
 
 from depsue.errors import ConfigError, FileError
-from depsue_research.paper.cells import Cell
+from depsue_research.paper.cells import GATHERED, Cell, CellStore
 from depsue_research.paper.outputs.figures import all_figures
+from depsue_research.paper.outputs.reading import Runs
 from depsue_research.paper.outputs.report import summary, write_outputs
 from depsue_research.paper.outputs.tables import all_tables
 from depsue_research.paper.recipe import load_recipe, recipe_folder, recipe_from
@@ -154,3 +155,20 @@ def test_the_summary_has_value_novelty_violations_and_the_time() -> None:
     assert not [line for line in lines if "opg_min" in line]
     times = "world 330, policy 660, bound 360, evaluation 165"  # of 6 methods, 6 levels, 5 seeds
     assert lines[-1] == f"seconds in all: {times}; peak 604 MiB"
+
+
+RESULTS = Path(__file__).parents[4] / "docs" / "results"
+RUNS = sorted(record.parent for record in RESULTS.glob("*/run.json"))
+
+
+@pytest.mark.parametrize("results_of", RUNS, ids=lambda path: path.name)
+def test_committed_tables_are_those_of_the_committed_cells(results_of: Path) -> None:
+    store = CellStore(results_of)
+    record = store.record()
+    results = store.with_configs(record.configs)
+    assert len(results) == len((results_of / GATHERED).read_text("utf-8").splitlines())
+    tables = all_tables(Runs(record.load_recipe(), results))
+    assert len(tables) >= 9
+    for table in tables:
+        committed = (results_of / f"{table.name}.md").read_text("utf-8")
+        assert table.markdown() == committed, table.name
