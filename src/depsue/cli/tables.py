@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""Tables on the terminal: `show` prints one; the demo's table is built here."""
 
 from __future__ import annotations
 

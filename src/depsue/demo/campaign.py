@@ -1,4 +1,4 @@
-"""A campaign in the demo's shop, ready to be served: two rounds certified, one of them observed."""
+"""The demo's campaign, ready to be served: two rounds are certified, the first was observed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from depsue.rewards import fit_linear
 from depsue.world import SyntheticSettings, World, synthetic_world
 
 NAME, FOLDER, MARK = "demo", "shop", "made-by-depsue-demo"
+"""The file MARK says that a folder is the demo's own, and may be deleted by the next run."""
 WORLD = SyntheticSettings(users=1000, supported=160, novel=40, beta=1.0, spread=0.4, d=6)
 """A shop in which new items are as good as old ones."""
 ROWS = 30_000
@@ -27,9 +28,9 @@ def demo_world(seed: int) -> World:
 
 
 def make_demo_campaign(out: str | Path, *, seed: int, watch: Watch = silent) -> Campaign:
-    """Make the shop's files and its campaign below `out`, in place of an earlier one.
+    """Make the shop's files and its campaign in the folder `out`, replacing an earlier demo's.
 
-    pi0 is a model, not a table, so that the service can be asked about any context.
+    pi0 is a model, not a table, so that the service can answer for any context.
 
     Args:
         out: the folder of the demo.
@@ -49,10 +50,10 @@ def make_demo_campaign(out: str | Path, *, seed: int, watch: Watch = silent) -> 
     folder.mkdir(parents=True)
     (folder / MARK).touch()
     world = demo_world(seed)
-    known = Uniform(~world.catalogue.novel)
+    old_items = Uniform(~world.catalogue.novel)
     with rng.one_thread():
-        model = fit_linear(world.deploy(known, 20_000, round=0))
-        pi0 = Tilted(known, model, strength=1.0, cap=50.0, scale=0.05)
+        model = fit_linear(world.deploy(old_items, 20_000, round=0))
+        pi0 = Tilted(old_items, model, strength=1.0, cap=50.0, scale=0.05)
         write_items(world.catalogue, folder / "items.parquet")
         write_logs(world.deploy(pi0, ROWS, round=0), folder / "may.parquet")
         campaign = create(

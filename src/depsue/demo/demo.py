@@ -1,4 +1,4 @@
-"""The demo: OPG, Safe OPG and DEPSUE side by side in a world whose truth is known."""
+"""The demo's comparison: OPG, Safe OPG and DEPSUE side by side in a world whose truth is known."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class DemoSettings:
     safe: SafeOpgSettings = SafeOpgSettings(
         steps=3000, rate=0.03, rate_lambda=0.03, bound_every=5, keep="last passing"
     )
-    """Larger steps than the paper's, so that 3,000 of them are enough, and the last policy that
-    passed instead of the last one, so that a near miss at the end is not a lost round."""
+    """Steps are larger than the paper's, so 3,000 of them are enough. The last policy that passed
+    is taken, not the last of all, so a near miss at the end does not cost a round."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,15 @@ class DemoRow:
     """One method: what it believes and promises beside the truth; all over the true V(pi0)."""
 
     method: str
+    """Its name, for people."""
+    deployment: int | None
+    """k for the k-th deployment of DEPSUE, None for the other methods."""
     believed: float | None
     """Its own estimate: the reward model's (OPG, Safe OPG), or measured while served (DEPSUE)."""
     bound: float | None
-    """The lower bound at level delta that it has from logs; None where it needs none."""
+    """The lower bound from logs, with error budget delta; None where the method needs none."""
     need: float | None
-    """What that bound had to exceed: the floor less the margin; None where nothing was asked."""
+    """What the bound had to exceed: the floor less the margin; None where it is not constrained."""
     value: float
     """True value."""
     novelty: float
@@ -91,7 +94,7 @@ class DemoResult:
 def run_demo(
     settings: DemoSettings | None = None, *, seed: int = 0, watch: Watch = silent
 ) -> DemoResult:
-    """Build the world, collect logs, learn with each method, and hold all against the truth."""
+    """Build the world, collect logs, learn with each method, and compare each with the truth."""
     with rng.one_thread():
         return _run(settings or DemoSettings(), seed, watch)
 
@@ -139,6 +142,7 @@ def _run(s: DemoSettings, seed: int, watch: Watch) -> DemoResult:
                 d.value,
                 d.trained.bound.value,
                 d.trained.need,
+                deployment=d.k,
                 served=[e.deployed for e in deployed.deployments[: d.k]],
             )
         )
@@ -146,13 +150,13 @@ def _run(s: DemoSettings, seed: int, watch: Watch) -> DemoResult:
 
 
 def _go_on(interrupted: bool) -> None:
-    """A learner hands back what it has when interrupted; the demo stops instead."""
+    """Stop the demo: a learner that is interrupted returns what it has, and does not raise."""
     if interrupted:
         raise KeyboardInterrupt
 
 
 class _Judge:
-    """Holds policies against the truth of the world, all relative to the true value of pi0."""
+    """Compares policies with the truth of the world; values are relative to pi0's true value."""
 
     def __init__(self, world: World, logs: LoggedData, settings: DemoSettings) -> None:
         self.world, self.logs, self.settings = world, logs, settings
@@ -160,7 +164,7 @@ class _Judge:
 
     def believed(self, policy: Policy, model: MlpRewardModel) -> float:
         """The reward model's value of a policy."""
-        with warnings.catch_warnings():  # the table shows what the novel mass does
+        with warnings.catch_warnings():  # the table shows what the warning is about
             warnings.simplefilter("ignore", NovelMassWarning)
             return DirectMethod(model).estimate(policy, self.logs).value
 
@@ -177,9 +181,16 @@ class _Judge:
         bound: float | None = None,
         need: float | None = None,
         *,
+        deployment: int | None = None,
         served: list[Policy] | None = None,
     ) -> DemoRow:
-        """One row of the table, from values on the reward's own scale."""
+        """One row of the table, from values on the reward's own scale.
+
+        Args:
+            method, believed, bound, need, deployment: as in `DemoRow`.
+            policy: what the row is about.
+            served: all policies up to this one, for the average; None for the policy alone.
+        """
         values = [self.world.value(p) / self.truth for p in served or [policy]]
         average = sum(values) / len(values)
         believed, bound, need = (
@@ -187,6 +198,7 @@ class _Judge:
         )
         return DemoRow(
             method=method,
+            deployment=deployment,
             believed=believed,
             bound=bound,
             need=need,

@@ -59,10 +59,10 @@ def figure_overview(result: DemoResult) -> Figure:
         ha="right",
         va="bottom",
     )
-    stages = [row for row in result.rows if row.method.startswith("DEPSUE")]
+    stages = [row for row in result.rows if row.deployment is not None]
     for row in result.rows:
         staged = row in stages
-        marker = "o" if staged or row.method == "Safe OPG" else "s"
+        marker = "s" if row.need is None else "o"
         axis.scatter(row.novelty, row.value, s=70, color=_colour(row), zorder=3, marker=marker)
         if staged:
             axis.plot([row.novelty] * 2, [row.value, row.average], ":", color=BLUE, lw=1)
@@ -103,7 +103,7 @@ def figure_overview(result: DemoResult) -> Figure:
 def _colour(row: DemoRow) -> str:
     if not row.safe:
         return RED
-    return BLUE if row.method.startswith("DEPSUE") else GREY
+    return BLUE if row.deployment is not None else GREY
 
 
 def _at_one_place(rows: Sequence[DemoRow]) -> list[list[DemoRow]]:
@@ -116,7 +116,7 @@ def _at_one_place(rows: Sequence[DemoRow]) -> list[list[DemoRow]]:
 
 def figure_deployments(result: DemoResult) -> Figure:
     """What each deployment of DEPSUE needed, promised and did; and its novelty."""
-    stages = [row for row in result.rows if row.method.startswith("DEPSUE")]
+    stages = [row for row in result.rows if row.deployment is not None]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     k = np.arange(1, len(stages) + 1)
