@@ -1,5 +1,5 @@
-"""The real PostgreSQL of the ledger's tests."""
+"""The real PostgreSQL of the database's tests."""
 
-from tests.ledger.conftest import postgres
+from tests.database.conftest import postgres
 
 __all__ = ["postgres"]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.ledger.conftest import Server
+from tests.database.conftest import Server
 
 KILLS = int(os.environ.get("DEPSUE_KILLS", "8"))
 SCRIPT = Path(__file__).with_name("killed.py")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger.conftest import postgres
+from tests.database.conftest import postgres
 from tests.serving.asgi import Caller
 
 from depsue import SyntheticSettings, Uniform, synthetic_world

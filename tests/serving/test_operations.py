@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from tests.ledger.conftest import PASSWORD, Server
+from tests.database.conftest import PASSWORD, Server
 from tests.serving.asgi import Caller
 from tests.serving.conftest import Log, Serve, listening
 from typer.main import get_command

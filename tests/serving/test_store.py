@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.ledger.conftest import PASSWORD, Server, load_sqlite
+from tests.database.conftest import PASSWORD, Server, load_sqlite
 
 from depsue.errors import ConfigError, FileError
 from depsue.serving.store import (

@@ -1,24 +1,22 @@
-"""What is written to a ledger: each record once, together with its line in the journal."""
+"""A ledger: what is written to it, what is read from it, how it is opened and moved.
+
+Its promise stands at the head of the package.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from depsue.errors import ConfigError, require, short
-from depsue.ledger import attempts, tables
-from depsue.ledger.book import Transaction
-from depsue.ledger.checks import (
-    checked_count,
-    checked_hash,
-    checked_json,
-    checked_name,
-    checked_text,
-)
-from depsue.ledger.counted import CountedReads
-from depsue.ledger.reading import Reading
+import sqlalchemy as sa
+
+from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
+from depsue.errors import ConfigError, FileError, require, short
+from depsue.ledger import reads, schema
+from depsue.ledger.reads import CountedReads
 from depsue.ledger.records import (
     AttemptRecord,
     CampaignRecord,
@@ -26,12 +24,93 @@ from depsue.ledger.records import (
     CertificateLike,
     DeploymentKind,
     DeploymentRecord,
+    JournalEntry,
     ObservationRecord,
+    checked_count,
+    checked_hash,
+    checked_json,
+    checked_name,
+    checked_text,
+)
+from depsue.ledger.transaction import Transaction, no_campaign
+
+T = TypeVar("T")
+
+WAIT = 30.0
+"""Seconds that a write waits for its turn."""
+
+_PROFILE = Profile(
+    what="ledger",
+    pragmas=ROLLBACK_JOURNAL,
+    connect_timeout=10,
+    again=", and try again: what was written is found, not written twice",
 )
 
 
-class Ledger(Reading):
-    """Writes records; `by` is who does it. The promise stands in the package's own text."""
+def open_ledger(address: str | Path, *, create: bool = True, wait: float = WAIT) -> Ledger:
+    """Open a ledger; an older one is brought to the newest version first.
+
+    Args:
+        address: a path or sqlite:///path for SQLite, ":memory:" for one that ends with the
+            process, postgresql://user:password@host/database for PostgreSQL.
+        create: whether to make a ledger where there is none.
+        wait: seconds that a write waits for its turn.
+    """
+    url = parse_address(address, _PROFILE.what)
+    require(wait > 0, "wait must be positive seconds", found=short(wait))
+    database = Database(url, _PROFILE, wait=wait)
+    if database.kind == "sqlite" and not create and not Path(database.name).exists():
+        raise FileError(
+            "there must be a ledger", found=f"no file {database.name}", cure=schema.SCHEMA.absent
+        )
+    migrate(database, schema.SCHEMA, create=create)
+    return Ledger(database)
+
+
+def copy_ledger(source: Ledger, target: Ledger) -> int:
+    """Copy every row of a ledger as it is, in one transaction, into an empty one.
+
+    Say, from SQLite to PostgreSQL. Returns how many lines of the journal that is.
+    """
+    with source.database.reading() as old, target.database.writing() as new:
+        there = new.scalar(sa.select(sa.func.count()).select_from(schema.journal))
+        require(
+            not there,
+            "a ledger is copied into an empty one",
+            found=f"{there} entries in {target.database.name}",
+            cure="name an empty database",
+        )
+        lines = 0
+        for table in schema.RECORDS:
+            rows = [dict(row) for row in old.execute(sa.select(table)).mappings()]
+            if rows:
+                new.execute(table.insert(), rows)
+            lines += len(rows) if table is schema.journal else 0
+        if new.dialect.name == "postgresql" and lines:  # new lines are counted from there on
+            key = sa.func.pg_get_serial_sequence(schema.journal.name, "id")
+            newest = sa.select(sa.func.max(schema.journal.c.id)).scalar_subquery()
+            new.execute(sa.select(sa.func.setval(key, newest)))
+    return lines
+
+
+class Ledger:
+    """Writes and reads records; `by` is who writes. `open_ledger` makes one.
+
+    Args:
+        database: where; its schema is the newest.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def __repr__(self) -> str:
+        return f"Ledger({self.database.name!r})"
+
+    def close(self) -> None:
+        """Let go of the database. Nothing needs it: what was acknowledged is on disk."""
+        self.database.close()
+
+    # writing
 
     def create_campaign(
         self,
@@ -49,9 +128,9 @@ class Ledger(Reading):
             "retries": int(bool(retries)),
             "settings": checked_json(settings, "settings"),
         }
-        with self._writing(by) as book:
-            row = book.once(
-                tables.campaigns,
+        with self._writing(by) as transaction:
+            row = transaction.once(
+                schema.campaigns,
                 "campaign",
                 f"{rounds} rounds",
                 values,
@@ -59,7 +138,7 @@ class Ledger(Reading):
                 same=("rounds", "retries", "settings"),
                 cure="go on with it as it was created, or give the new one another name",
             )
-            return tables.record(CampaignRecord, row)
+            return schema.record(CampaignRecord, row)
 
     def observe(
         self,
@@ -81,12 +160,12 @@ class Ledger(Reading):
             "source": checked_name(source, "the source"),
             "summary": checked_json(summary, "the summary"),
         }
-        with self._writing(by) as book:
-            book.campaign(campaign, round, first=0)
-            if book.first(tables.observations, campaign=campaign, round=round) is None:
-                _require_observable(book, campaign, round, data_hash)
-            row = book.once(
-                tables.observations,
+        with self._writing(by) as transaction:
+            transaction.campaign(campaign, round, first=0)
+            if transaction.first(schema.observations, campaign=campaign, round=round) is None:
+                _require_observable(transaction, campaign, round, data_hash)
+            row = transaction.once(
+                schema.observations,
                 "observation",
                 data_hash,
                 values,
@@ -94,7 +173,7 @@ class Ledger(Reading):
                 same=("data_hash", "rows"),
                 cure="several files of a round are observed together, with one hash",
             )
-            return tables.record(ObservationRecord, row)
+            return schema.record(ObservationRecord, row)
 
     def record_policy(
         self,
@@ -114,17 +193,17 @@ class Ledger(Reading):
             "policy_hash": checked_hash(policy_hash, "the policy's hash"),
             "folder": checked_name(folder, "the folder"),
             "trained_on": checked_json(
-                [checked_hash(one, "what it was trained on") for one in trained_on], "trained_on"
+                [checked_hash(data, "what it was trained on") for data in trained_on], "trained_on"
             ),
             "fixed": checked_json(fixed, "what was fixed beforehand"),
         }
         key = ("campaign", "round", "policy_hash")
-        with self._writing(by) as book:
-            book.campaign(campaign, round)
-            if book.first(tables.policies, **{name: values[name] for name in key}) is None:
-                book.require_current(campaign, round)
-            row = book.once(
-                tables.policies,
+        with self._writing(by) as transaction:
+            transaction.campaign(campaign, round)
+            if transaction.first(schema.policies, **{name: values[name] for name in key}) is None:
+                transaction.require_current(campaign, round)
+            row = transaction.once(
+                schema.policies,
                 "policy",
                 policy_hash,
                 values,
@@ -132,7 +211,7 @@ class Ledger(Reading):
                 same=("trained_on", "fixed"),
                 cure="certify it as it was fixed; what is fixed otherwise is another candidate",
             )
-            return tables.record(CandidateRecord, row)
+            return schema.record(CandidateRecord, row)
 
     def begin_read(
         self, campaign: str, round: int, data_hash: str, policy_hash: str, by: str
@@ -140,26 +219,26 @@ class Ledger(Reading):
         """Count a read; which attempt it is."""
         checked_hash(data_hash, "the data's hash")
         checked_hash(policy_hash, "the policy's hash")
-        with self._writing(by) as book:
-            return attempts.begin(book, campaign, round, data_hash, policy_hash)
+        with self._writing(by) as transaction:
+            return reads.begin_read(transaction, campaign, round, data_hash, policy_hash)
 
     def finish_read(
         self, campaign: str, round: int, policy_hash: str, certificate: CertificateLike, by: str
     ) -> AttemptRecord:
         """Store the certificate of an attempt."""
         text = checked_text(certificate.to_json(), "a certificate")
-        with self._writing(by) as book:
-            row = attempts.finish(book, campaign, round, policy_hash, certificate, text)
-            return tables.record(AttemptRecord, row)
+        with self._writing(by) as transaction:
+            row = reads.finish_read(transaction, campaign, round, policy_hash, certificate, text)
+            return schema.record(AttemptRecord, row)
 
     def abandon_read(
         self, campaign: str, round: int, policy_hash: str, *, why: str, by: str
     ) -> AttemptRecord:
         """Give up an open attempt."""
         checked_name(why, "the reason")
-        with self._writing(by) as book:
-            return tables.record(
-                AttemptRecord, attempts.abandon(book, campaign, round, policy_hash, why)
+        with self._writing(by) as transaction:
+            return schema.record(
+                AttemptRecord, reads.abandon_read(transaction, campaign, round, policy_hash, why)
             )
 
     def deploy(
@@ -176,17 +255,18 @@ class Ledger(Reading):
         kinds = ("deploy", "rollback")
         require(kind in kinds, f"a deployment is one of {kinds}", found=short(kind))
         values = {"campaign": campaign, "round": round, "policy_hash": policy_hash, "kind": kind}
-        with self._writing(by) as book:
-            book.campaign(campaign, round)
-            newest = book.all(tables.deployments, campaign=campaign, round=round)[-1:]
+        with self._writing(by) as transaction:
+            transaction.campaign(campaign, round)
+            newest = transaction.all(schema.deployments, campaign=campaign, round=round)[-1:]
             if not newest or (newest[0].policy_hash, newest[0].kind) != (policy_hash, kind):
-                book.require_begun(campaign, round)
+                transaction.require_begun(campaign, round)
                 if kind == "deploy":
-                    book.require_current(campaign, round)
-                    _require_certified(book, campaign, round, policy_hash)
-                book.add(tables.deployments, kind, policy_hash, values)
-            return tables.record(
-                DeploymentRecord, book.all(tables.deployments, campaign=campaign, round=round)[-1]
+                    transaction.require_current(campaign, round)
+                    _require_certified(transaction, campaign, round, policy_hash)
+                transaction.add(schema.deployments, kind, policy_hash, values)
+            return schema.record(
+                DeploymentRecord,
+                transaction.all(schema.deployments, campaign=campaign, round=round)[-1],
             )
 
     @contextmanager
@@ -194,10 +274,10 @@ class Ledger(Reading):
         """Keep other processes from certifying this round."""
         with self.database.hold(f"{round} {campaign}") as held:
             if not held:
-                lines = [one for one in self.journal(campaign) if one.round == round]
-                reads = [one for one in lines if one.what.startswith("read")]
+                lines = [line for line in self.journal(campaign) if line.round == round]
+                begun = [line for line in lines if line.what.startswith("read")]
                 since = (
-                    f"{reads[-1].by} began at {reads[-1].at.isoformat()}" if reads else "it runs"
+                    f"{begun[-1].by} began at {begun[-1].at.isoformat()}" if begun else "it runs"
                 )
                 raise ConfigError(
                     "one process at a time certifies a round",
@@ -210,15 +290,65 @@ class Ledger(Reading):
         """What `certify` counts its reads with, for one candidate."""
         return CountedReads(self, campaign, round, policy_hash, by=by)
 
+    # reading
+
+    def count_reads(self, data_hash: str) -> int:
+        """How many attempts read these rows."""
+        count = sa.select(sa.func.count()).where(schema.reads.c.data_hash == data_hash)
+        with self.database.reading() as connection:
+            return int(connection.scalar(count) or 0)
+
+    def campaign(self, name: str) -> CampaignRecord:
+        """The campaign of that name."""
+        campaigns = self.campaigns()
+        for campaign in campaigns:
+            if campaign.name == name:
+                return campaign
+        raise no_campaign(name, [campaign.name for campaign in campaigns])
+
+    def campaigns(self) -> tuple[CampaignRecord, ...]:
+        """All campaigns."""
+        return self._list(schema.campaigns, CampaignRecord)
+
+    def observations(self, campaign: str) -> tuple[ObservationRecord, ...]:
+        """What was observed."""
+        return self._list(schema.observations, ObservationRecord, campaign=campaign)
+
+    def policies(self, campaign: str) -> tuple[CandidateRecord, ...]:
+        """The candidates."""
+        return self._list(schema.policies, CandidateRecord, campaign=campaign)
+
+    def attempts(self, campaign: str) -> tuple[AttemptRecord, ...]:
+        """The attempts, with their certificates."""
+        return self._list(schema.reads, AttemptRecord, campaign=campaign)
+
+    def deployments(self, campaign: str) -> tuple[DeploymentRecord, ...]:
+        """What was deployed."""
+        return self._list(schema.deployments, DeploymentRecord, campaign=campaign)
+
+    def journal(self, campaign: str | None = None) -> tuple[JournalEntry, ...]:
+        """Who did what when."""
+        where = {} if campaign is None else {"campaign": campaign}
+        return self._list(schema.journal, JournalEntry, **where)
+
     @contextmanager
     def _writing(self, by: str) -> Iterator[Transaction]:
         checked_name(by, "who writes")
         with self.database.writing() as connection:
             yield Transaction(connection, by)
 
+    def _list(self, table: sa.TableClause, kind: type[T], **where: object) -> tuple[T, ...]:
+        if "campaign" in where:
+            self.campaign(str(where["campaign"]))  # an unknown name is an error, not an empty list
+        with self.database.reading() as connection:
+            rows = connection.execute(schema.rows_of(table, **where)).all()
+        return tuple(schema.record(kind, row) for row in rows)
 
-def _require_observable(book: Transaction, campaign: str, round: int, data_hash: str) -> None:
-    same = book.first(tables.observations, campaign=campaign, data_hash=data_hash)
+
+def _require_observable(
+    transaction: Transaction, campaign: str, round: int, data_hash: str
+) -> None:
+    same = transaction.first(schema.observations, campaign=campaign, data_hash=data_hash)
     if same is not None:
         raise ConfigError(
             "each round logs rows of its own",
@@ -226,22 +356,22 @@ def _require_observable(book: Transaction, campaign: str, round: int, data_hash:
             cure=f"observe what round {round} logged",
         )
     if round > 0:
-        book.require_current(campaign, round)
+        transaction.require_current(campaign, round)
         require(
-            book.first(tables.deployments, campaign=campaign, round=round) is not None,
+            transaction.first(schema.deployments, campaign=campaign, round=round) is not None,
             "a round is observed after something was deployed in it",
             found=f"no deployment in round {round} of campaign {campaign!r}",
             cure="record the deployment first; if pi0 went on serving, as a rollback to it",
         )
 
 
-def _require_certified(book: Transaction, campaign: str, round: int, policy_hash: str) -> None:
-    rows = book.all(tables.reads, campaign=campaign, round=round)
+def _require_certified(
+    transaction: Transaction, campaign: str, round: int, policy_hash: str
+) -> None:
+    rows = transaction.all(schema.reads, campaign=campaign, round=round)
     passed = any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows)
-    fixed = [
-        json.loads(row.fixed) for row in book.all(tables.policies, campaign=campaign, round=round)
-    ]
-    certain = any(policy_hash in one.get("certain", ()) for one in fixed)
+    candidates = transaction.all(schema.policies, campaign=campaign, round=round)
+    certain = any(policy_hash in json.loads(row.fixed).get("certain", ()) for row in candidates)
     require(
         passed or certain,
         "what is deployed has a certificate of this round that passed, or needs none: a candidate "

@@ -7,11 +7,8 @@ A new backend is tested in a few lines::
         def ledger(self) -> Ledger:
             return open_ledger("mine://...")
 
-One that outlives its process also passes `depsue.testing.ledgers`.
-
-The conformance suite of ledgers that outlive their process: a fixture `address` names one.
-
-It is tried with processes of its own, some of which are killed.
+One that outlives its process also passes `DurableConformance`, for which a fixture `address` names
+it. That suite runs processes of its own, some of which are killed.
 """
 
 from __future__ import annotations
@@ -85,9 +82,9 @@ def finish(
 ) -> SmallCertificate:
     """Read the rows and write a verdict."""
     attempt = ledger.begin_read(campaign, round, sha(data), sha(policy), "ana")
-    found = SmallCertificate(campaign, sha(data), attempt, sha(policy), passed)
-    ledger.finish_read(campaign, round, sha(policy), found, "ana")
-    return found
+    certificate = SmallCertificate(campaign, sha(data), attempt, sha(policy), passed)
+    ledger.finish_read(campaign, round, sha(policy), certificate, "ana")
+    return certificate
 
 
 @contextmanager
@@ -96,7 +93,7 @@ def refused(words: str, error: type[DepsueError] = ConfigError) -> Iterator[None
     try:
         yield
     except error as problem:
-        missing = [one for one in words.split("|") if one not in str(problem)]
+        missing = [word for word in words.split("|") if word not in str(problem)]
         assert not missing, f"the message does not say {missing}: {problem}"
     else:
         raise AssertionError(f"expected {error.__name__} about '{words}'")
@@ -109,21 +106,24 @@ class LedgerConformance:
 
     def test_a_campaign_from_beginning_to_end(self, ledger: Ledger) -> None:
         start(ledger)
-        made = finish(ledger, "spring", 1, "p1", "d0", passed=True)
+        certificate = finish(ledger, "spring", 1, "p1", "d0", passed=True)
         ledger.deploy("spring", 1, sha("p1"), by="bo")
         ledger.deploy("spring", 1, sha("pi0"), "rollback", by="cy")
         observe(ledger, "spring", 1, "d1")
         record(ledger, "spring", 2, "p3")
-        assert [one.data_hash for one in ledger.observations("spring")] == [sha("d0"), sha("d1")]
-        assert [(one.round, one.folder) for one in ledger.policies("spring")] == [
+        assert [seen.data_hash for seen in ledger.observations("spring")] == [sha("d0"), sha("d1")]
+        assert [(candidate.round, candidate.folder) for candidate in ledger.policies("spring")] == [
             (1, "p1"),
             (1, "p2"),
             (2, "p3"),
         ]
         (attempt,) = ledger.attempts("spring")
-        assert (attempt.state, attempt.certificate) == ("passed", made.to_json())
+        assert (attempt.state, attempt.certificate) == ("passed", certificate.to_json())
         assert attempt.finished_at is not None and attempt.finished_at > attempt.at
-        served = [(one.kind, one.policy_hash, one.by) for one in ledger.deployments("spring")]
+        served = [
+            (deployment.kind, deployment.policy_hash, deployment.by)
+            for deployment in ledger.deployments("spring")
+        ]
         assert served == [("deploy", sha("p1"), "bo"), ("rollback", sha("pi0"), "cy")]
         what = "campaign observation policy policy read verdict deploy rollback observation policy"
         lines = ledger.journal("spring")
@@ -225,7 +225,7 @@ class LedgerConformance:
         assert ledger.count_reads(sha("d0")) == 0
         assert ledger.begin_read("spring", 1, sha("d0"), sha("p1"), "ana") == 1
         assert ledger.count_reads(sha("d0")) == 1
-        assert [one.state for one in ledger.attempts("spring")] == ["open"]
+        assert [attempt.state for attempt in ledger.attempts("spring")] == ["open"]
 
     def test_the_same_candidate_continues_its_attempt(self, ledger: Ledger) -> None:
         start(ledger)
@@ -233,8 +233,8 @@ class LedgerConformance:
         assert ledger.begin_read("spring", 1, sha("d0"), sha("p1"), "bo") == 1
         assert ledger.count_reads(sha("d0")) == 1
         assert (ledger.journal()[-1].what, ledger.journal()[-1].by) == ("read continued", "bo")
-        made = finish(ledger, "spring", 1, "p1", "d0", passed=False)
-        assert finish(ledger, "spring", 1, "p1", "d0", passed=False) == made
+        certificate = finish(ledger, "spring", 1, "p1", "d0", passed=False)
+        assert finish(ledger, "spring", 1, "p1", "d0", passed=False) == certificate
         assert len(ledger.attempts("spring")) == ledger.count_reads(sha("d0")) == 1
 
     def test_while_one_is_open_another_hears_who_began(self, ledger: Ledger) -> None:
@@ -292,13 +292,15 @@ class LedgerConformance:
 
     def test_a_verdict_is_written_once(self, ledger: Ledger) -> None:
         start(ledger)
-        made = finish(ledger, "spring", 1, "p1", "d0", passed=False)
-        other = SmallCertificate("spring", made.data, made.attempt, made.policy, True)
+        certificate = finish(ledger, "spring", 1, "p1", "d0", passed=False)
+        other = SmallCertificate(
+            "spring", certificate.data, certificate.attempt, certificate.policy, True
+        )
         with refused("written once|ana wrote at|failed|now says passed|first one stands"):
             ledger.finish_read("spring", 1, sha("p1"), other, "ana")
         with refused("written once"):
             ledger.abandon_read("spring", 1, sha("p1"), why="a wish", by="ana")
-        assert [one.state for one in ledger.attempts("spring")] == ["failed"]
+        assert [attempt.state for attempt in ledger.attempts("spring")] == ["failed"]
 
     def test_a_certificate_belongs_to_its_attempt(self, ledger: Ledger) -> None:
         start(ledger)
@@ -310,7 +312,7 @@ class LedgerConformance:
             wrong = SmallCertificate(**{**asdict(right), name: value})
             with refused(f"belongs to the attempt|{name} {value!r}"):
                 ledger.finish_read("spring", 1, sha("p1"), wrong, "ana")
-        assert [one.state for one in ledger.attempts("spring")] == ["open"]
+        assert [attempt.state for attempt in ledger.attempts("spring")] == ["open"]
 
     def test_only_recorded_candidates_read_the_newest_rows(self, ledger: Ledger) -> None:
         start(ledger)
@@ -351,9 +353,9 @@ class LedgerConformance:
         for rounds in (0, -1, True, 1.5):
             with refused("rounds must be a whole number"):
                 ledger.create_campaign("autumn", rounds=rounds, settings={}, by="ana")  # type: ignore[arg-type]
-        for found in ("", "A" * 64, sha("a")[:-1], sha("a") + "\n"):
+        for hash in ("", "A" * 64, sha("a")[:-1], sha("a") + "\n"):
             with refused("SHA-256, 64 hexadecimal digits"):
-                ledger.begin_read("spring", 1, found, sha("p1"), "ana")
+                ledger.begin_read("spring", 1, hash, sha("p1"), "ana")
         with refused("a deployment is one of"):
             ledger.deploy("spring", 1, sha("p1"), "undo", by="ana")  # type: ignore[arg-type]
         assert len(ledger.campaigns()) == 1
@@ -373,8 +375,8 @@ class LedgerConformance:
         settings = {"a'; DROP TABLE": ["\0", "é", None, 1e300, {"b": True}], "größe": 2**60}
         name = "été'\"; -- 春 %s :x"
         ledger.create_campaign(name, rounds=1, settings=settings, by="Zoë")
-        found = ledger.campaign(name)
-        assert (found.settings, found.by) == (settings, "Zoë")
+        campaign = ledger.campaign(name)
+        assert (campaign.settings, campaign.by) == (settings, "Zoë")
 
     def test_threads_share_a_ledger(self, ledger: Ledger) -> None:
         start(ledger)
@@ -402,15 +404,15 @@ class DurableConformance:
 
     def test_two_certify_one_round_with_two_policies(self, address: str) -> None:
         start(open_ledger(address), retries=True)
-        said = _together(address, "begin p1", "begin p2")
-        assert sorted(one.split()[0] for one in said) == ["1", "refused"], said
-        assert "one attempt at a time" in max(said), said
+        answers = _together(address, "begin p1", "begin p2")
+        assert sorted(answer.split()[0] for answer in answers) == ["1", "refused"], answers
+        assert "one attempt at a time" in max(answers), answers
         assert open_ledger(address).count_reads(sha("d0")) == 1
 
     def test_two_certify_one_round_with_one_policy(self, address: str) -> None:
         start(open_ledger(address))
-        said = _together(address, "begin p1", "begin p1")
-        assert said == ["1", "1"]
+        answers = _together(address, "begin p1", "begin p1")
+        assert answers == ["1", "1"]
         assert open_ledger(address).count_reads(sha("d0")) == 1
 
     def test_two_observe_one_file(self, address: str) -> None:
@@ -452,7 +454,7 @@ class DurableConformance:
                 process.kill()
                 acknowledged += (process.stdout or iter([])).read().split()  # type: ignore[union-attr]
                 process.wait()
-            names = [one.name for one in ledger.campaigns()]
+            names = [campaign.name for campaign in ledger.campaigns()]
             assert set(acknowledged) <= set(names)
             assert [line.campaign for line in ledger.journal()] == names
         ledger.create_campaign("after", rounds=1, settings={}, by="ana")
@@ -507,9 +509,9 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip() if process.stdout else ""
 
 
-def _together(address: str, one: str, other: str) -> list[str]:
+def _together(address: str, task: str, other_task: str) -> list[str]:
     """Two processes at the same time; what each said."""
-    with _process(address, one) as first, _process(address, other) as second:
+    with _process(address, task) as first, _process(address, other_task) as second:
         both = (first, second)
         assert [_line(process) for process in both] == ["ready", "ready"]
         for process in both:

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.ledger.conftest import Server
+from tests.database.conftest import Server
 
+from depsue.database import Migration, migrate
 from depsue.errors import FileError
-from depsue.ledger import Ledger, open_ledger, tables
-from depsue.ledger.migrations import MIGRATIONS, migrate
+from depsue.ledger import Ledger, open_ledger
+from depsue.ledger.schema import SCHEMA
 from depsue.testing.ledgers import start
 
-NEXT = (
-    "ALTER TABLE depsue_campaigns ADD COLUMN colour TEXT",
-    "CREATE TABLE depsue_extras (id {key}, word TEXT)",
+FIRST = "ALTER TABLE depsue_campaigns ADD COLUMN colour TEXT"
+NEXT = replace(
+    SCHEMA,
+    migrations=(
+        *SCHEMA.migrations,
+        Migration(both=(FIRST, "CREATE TABLE depsue_extras (id {counter}, word TEXT)")),
+    ),
 )
-BROKEN = (NEXT[0], "CREATE TABLE depsue_extras (id nonsense of a kind that is no kind)")
+BROKEN = replace(
+    SCHEMA,
+    migrations=(
+        *SCHEMA.migrations,
+        Migration(
+            both=(FIRST,),
+            sqlite=("CREATE TABLE broken (",),
+            postgresql=("CREATE TABLE broken (id of_no_kind)",),
+        ),
+    ),
+)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -32,26 +48,15 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def _versions(ledger: Ledger) -> list[int]:
     with ledger.database.reading() as connection:
-        return list(connection.scalars(sa.select(tables.schema.c.version)))
-
-
-def test_queries_know_the_columns_that_migrations_make(address: str) -> None:
-    ledger = open_ledger(address)
-    with ledger.database.reading() as connection:
-        inspector = sa.inspect(connection)
-        for table in (tables.schema, *tables.RECORDS):
-            made = [column["name"] for column in inspector.get_columns(table.name)]
-            assert made == [column.name for column in table.c]
-        names = {table.name for table in (tables.schema, *tables.RECORDS)}
-        assert set(inspector.get_table_names()) == names
+        return list(connection.scalars(sa.select(SCHEMA.versions.c.version)))
 
 
 def test_an_older_ledger_is_migrated_and_keeps_its_rows(address: str) -> None:
     ledger = open_ledger(address)
     start(ledger)
     before = ledger.journal()
-    migrate(ledger.database, create=False, migrations=(*MIGRATIONS, NEXT))
-    migrate(ledger.database, create=False, migrations=(*MIGRATIONS, NEXT))
+    migrate(ledger.database, NEXT, create=False)
+    migrate(ledger.database, NEXT, create=False)
     assert _versions(ledger) == [1, 2] and ledger.journal() == before
     with ledger.database.writing() as connection:
         connection.exec_driver_sql("INSERT INTO depsue_extras (word) VALUES ('a')")
@@ -62,14 +67,13 @@ def test_an_older_ledger_is_migrated_and_keeps_its_rows(address: str) -> None:
 def test_a_migration_that_fails_leaves_nothing_behind(address: str) -> None:
     ledger = open_ledger(address)
     start(ledger)
-    broken = BROKEN if "postgres" in address else (*BROKEN[:1], "CREATE TABLE broken (")
     with pytest.raises(FileError):
-        migrate(ledger.database, create=False, migrations=(*MIGRATIONS, broken))
+        migrate(ledger.database, BROKEN, create=False)
     assert _versions(ledger) == [1]
     with ledger.database.reading() as connection:
         names = [c["name"] for c in sa.inspect(connection).get_columns("depsue_campaigns")]
     assert "colour" not in names
-    migrate(ledger.database, create=False, migrations=(*MIGRATIONS, NEXT))
+    migrate(ledger.database, NEXT, create=False)
     assert _versions(ledger) == [1, 2]
 
 
@@ -77,7 +81,7 @@ def test_a_newer_ledger_is_refused_and_not_touched(address: str, tmp_path: Path)
     ledger = open_ledger(address)
     start(ledger)
     with ledger.database.writing() as connection:
-        connection.execute(tables.schema.insert().values(version=7, at="later", depsue="9.0"))
+        connection.execute(SCHEMA.versions.insert().values(version=7, at="later", depsue="9.0"))
     before = _bytes(tmp_path)
     with pytest.raises(FileError, match=r"knows, 1 or older\. Found: version 7 in .*newer depsue"):
         open_ledger(address)

@@ -1,4 +1,7 @@
-"""What goes wrong under a ledger: a clear error, nothing lost, and the next try works."""
+"""What goes wrong under a ledger: a clear error, nothing lost, and the next try works.
+
+And addresses: which are taken, which refused, and that no password is ever shown.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.ledger.conftest import PASSWORD, Server
+from tests.database.conftest import PASSWORD, Server
 
-from depsue.errors import FileError
+from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.ledger import Ledger, open_ledger
 from depsue.testing.ledgers import observe, sha, start
 
@@ -140,13 +144,13 @@ def test_a_writer_that_stays_too_long_is_told(tmp_path: Path) -> None:
 INSIDE = """
 import sys
 from depsue.ledger import open_ledger
-from depsue.ledger.book import Book
-from depsue.ledger import tables
+from depsue.ledger import schema
+from depsue.ledger.transaction import Transaction
 with open_ledger(sys.argv[1]).database.writing() as connection:
-    book = Book(connection, "child")
+    transaction = Transaction(connection, "child")
     for n in range(300):  # more than the cache keeps: pages are on disk
         values = {"name": f"half {n}", "rounds": 1, "retries": 0, "settings": "x" * 20_000}
-        book.add(tables.campaigns, "campaign", "", values)
+        transaction.add(schema.campaigns, "campaign", "", values)
     print("inside", flush=True)
     sys.stdin.readline()
 """
@@ -239,3 +243,98 @@ def test_an_account_that_may_only_read_and_insert_is_enough(postgres: Server) ->
             connection.exec_driver_sql("DROP TRIGGER append_only ON depsue_journal")
     with owner.database.writing() as connection:
         connection.exec_driver_sql("DROP OWNED BY clerk; DROP ROLE clerk")
+
+
+# addresses
+
+
+def test_a_path_and_its_url_are_the_same_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    start(open_ledger(Path("ledger.db")))
+    for address in ("ledger.db", "sqlite:///ledger.db", f"sqlite:///{tmp_path}/ledger.db"):
+        assert len(open_ledger(address, create=False).campaigns()) == 1
+
+
+def test_a_relative_path_outlives_a_change_of_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger = open_ledger("ledger.db")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    start(ledger)
+    with ledger.hold("spring", 1):
+        assert list((tmp_path / "below").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["ledger.db"]
+
+
+@pytest.mark.parametrize("address", [":memory:", "sqlite://", "sqlite:///:memory:"])
+def test_memory_is_a_ledger_of_its_own(address: str, tmp_path: Path) -> None:
+    first, second = open_ledger(address), open_ledger(address)
+    start(first)
+    assert second.campaigns() == () and repr(first) == "Ledger('memory')"
+
+
+@pytest.mark.parametrize("name", ["a b?c#d%20.db", "ünï.db", "postgresql"])
+def test_odd_names_of_files(name: str, tmp_path: Path) -> None:
+    start(open_ledger(tmp_path / name))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_schemes_of_postgres(scheme: str, postgres: Server) -> None:
+    address = postgres.new_database().replace("postgresql", scheme)
+    assert open_ledger(address).campaigns() == ()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "mysql://ana:s3cret-word@host/db",
+        "postgresql+psycopg2://ana:s3cret-word@host/db",
+        "postgresql://ana:s3cret-word/with@host:99999x/db",
+        "postgresql://ana:pa:s3cret-word@host:port/db",
+        "sqlite://ana:s3cret-word@host/file.db",
+        "sqlite:///file.db?key=s3cret-word",
+    ],
+)
+def test_other_addresses_are_refused_without_a_password(address: str) -> None:
+    with pytest.raises(ConfigError, match="path, sqlite:///path or postgresql://") as caught:
+        open_ledger(address)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("address", ["", " ", "file:ledger.db?mode=ro", "a\0b"])
+def test_no_path_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="address|plain path"):
+        open_ledger(address)
+
+
+def test_an_error_of_the_server_shows_no_password(postgres: Server) -> None:
+    right = postgres.new_database()
+    for address in (
+        right.replace(PASSWORD, "wr0ng-word"),
+        right.replace(f":{PASSWORD}@", "@") + "?password=wr0ng-word",
+        right.replace(str(postgres.port), "1"),
+        right + "_missing",
+    ):
+        with pytest.raises(FileError, match="must answer.*Cure: check that it runs") as caught:
+            open_ledger(address)
+        said = "".join(traceback.format_exception(caught.value))
+        assert "wr0ng" not in said and PASSWORD not in said
+        assert "depsue:***@" in said or "password=hidden" in said
+    assert PASSWORD not in repr(open_ledger(right)) + str(vars(open_ledger(right)))
+
+
+def test_without_psycopg_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError, match=r"needs psycopg.*pip install 'depsue\[postgres\]'"):
+        open_ledger("postgresql://host/db")
+
+
+def test_wait_is_positive() -> None:
+    for wait in (0.0, -1.0, float("nan")):
+        with pytest.raises(DepsueError, match="wait must be positive"):
+            open_ledger(":memory:", wait=wait)

@@ -1,15 +1,41 @@
-"""Moving a ledger: every row as it is, and it goes on from there."""
+"""One suite over memory, a SQLite file and a real PostgreSQL; and moving between them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from tests.ledger.conftest import Server
+from tests.database.conftest import Server
 
 from depsue.errors import ConfigError
-from depsue.ledger import copy_ledger, open_ledger
-from depsue.testing.ledgers import finish, sha, start
+from depsue.ledger import Ledger, copy_ledger, open_ledger
+from depsue.testing.ledgers import DurableConformance, LedgerConformance, finish, sha, start
+
+
+class TestMemory(LedgerConformance):
+    @pytest.fixture
+    def ledger(self) -> Ledger:
+        return open_ledger(":memory:")
+
+
+class TestSqlite(LedgerConformance, DurableConformance):
+    @pytest.fixture
+    def address(self, tmp_path: Path) -> str:
+        return str(tmp_path / "ledger.db")
+
+    @pytest.fixture
+    def ledger(self, address: str) -> Ledger:
+        return open_ledger(address)
+
+
+class TestPostgres(LedgerConformance, DurableConformance):
+    @pytest.fixture
+    def address(self, postgres: Server) -> str:
+        return postgres.new_schema()
+
+    @pytest.fixture
+    def ledger(self, address: str) -> Ledger:
+        return open_ledger(address)
 
 
 def test_to_postgres_and_back(postgres: Server, tmp_path: Path) -> None:
