@@ -9,10 +9,10 @@ from pathlib import Path
 from depsue.errors import FileError, require
 
 
-def data_folder(name: str, given: str | Path | None = None) -> Path:
+def data_folder(name: str, folder: str | Path | None = None) -> Path:
     """Where a data set is: the folder given, or `name` below DEPSUE_DATA or ../shared/data."""
-    if given is not None:
-        return Path(given)
+    if folder is not None:
+        return Path(folder)
     return Path(os.environ.get("DEPSUE_DATA", "../shared/data")) / name
 
 
@@ -28,12 +28,12 @@ def require_files(folder: Path, names: tuple[str, ...], what: str, cure: str) ->
     )
 
 
-def require_count(what: str, found: int, expected: int, cure: str) -> None:
+def require_count(what: str, count: int, expected: int, cure: str) -> None:
     """A published count holds."""
     require(
-        found == expected,
+        count == expected,
         f"{what} must number {expected:,}",
-        found=f"{found:,}",
+        found=f"{count:,}",
         cure=cure,
         error=FileError,
     )
@@ -41,11 +41,11 @@ def require_count(what: str, found: int, expected: int, cure: str) -> None:
 
 def require_sha256(what: str, content: bytes, expected: str, cure: str) -> None:
     """A file is the one that was published, to the byte."""
-    found = hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     require(
-        found == expected,
+        digest == expected,
         f"{what} must have the SHA-256 {expected[:16]}...",
-        found=f"{found[:16]}...",
+        found=f"{digest[:16]}...",
         cure=cure,
         error=FileError,
     )

@@ -123,8 +123,8 @@ def _ratings(
     if official:
         require_count("the ratings in ratings.dat", len(rows), sum(STARS), CURE)
         for place, expected in enumerate(STARS, start=1):
-            found = int((stars == place).sum())
-            require_count(f"the ratings of {place} stars", found, expected, CURE)
+            count = int((stars == place).sum())
+            require_count(f"the ratings of {place} stars", count, expected, CURE)
         without_times = "\n".join("::".join(row) for row in rows).encode("latin-1")
         require_sha256("ratings.dat (times left out)", without_times, SHA256["ratings.dat"], CURE)
     return user, movie, stars
@@ -249,7 +249,7 @@ def train_simulator(data: MovieLens, preset: str, *, seed: int, watch: Watch = s
     make = torch.optim.SGD if settings.optimiser == "sgd" else torch.optim.Adam
     optimiser = make(simulator.parameters(), lr=settings.rate)
     losses: list[float] = []
-    kept = simulator.state_dict()
+    best = simulator.state_dict()
     for epoch in range(settings.max_epochs):
         for rows in _batches(draw.permutation(train), settings.batch):
             optimiser.zero_grad()
@@ -263,8 +263,8 @@ def train_simulator(data: MovieLens, preset: str, *, seed: int, watch: Watch = s
         watch("simulator", epoch + 1, epoch + 1 if stop else settings.max_epochs, words)
         if stop:
             break
-        kept = {name: value.clone() for name, value in simulator.state_dict().items()}
-    simulator.load_state_dict(kept)
+        best = {name: value.clone() for name, value in simulator.state_dict().items()}
+    simulator.load_state_dict(best)
     with torch.no_grad():
         return Simulated(
             users=simulator.users(torch.arange(len(data.user_features))).numpy(),

@@ -216,8 +216,8 @@ def documents_of(data: Wiki10, n_actions: int) -> Documents:
     action_of[order] = np.arange(n_actions)
     document = np.repeat(np.arange(len(data.starts) - 1), np.diff(data.starts))
     action = action_of[data.labels]
-    kept = action >= 0
-    keys = np.unique(document[kept] * n_actions + action[kept])
+    known = action >= 0
+    keys = np.unique(document[known] * n_actions + action[known])
     documents, at = np.unique(keys // n_actions, return_index=True)
     return Documents(
         contexts=SCALE * principal_components(data.embeddings[documents], DIMENSIONS),

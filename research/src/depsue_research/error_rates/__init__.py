@@ -37,6 +37,6 @@ def error_rates(replications: int = 2000, *, seed: int = 0, watch: Watch = silen
         watch("error rates", place, len(TRIALS) + 1, name)
         rates += repeated(name, trial, replications, seed)
     watch("error rates", len(TRIALS), len(TRIALS) + 1, "the paper's")
-    for some in paper_rates(replications, seed):
-        rates += some
+    for group in paper_rates(replications, seed):
+        rates += group
     return sorted(rates, key=lambda rate: GROUPS.index(rate.group))

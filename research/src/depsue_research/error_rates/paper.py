@@ -48,7 +48,7 @@ def counted(world: NearMissWorld, replications: int, draw: np.random.Generator) 
     sizes = (half, half // 20, half - half // 20)
     cells, q = (world.pi0 / len(world.pi0)).ravel(), world.q.ravel()
     shown = [draw.multinomial(size, cells, replications) for size in sizes]
-    rewarded = [draw.binomial(one, q).astype(np.float64) for one in shown]
+    rewarded = [draw.binomial(rows, q).astype(np.float64) for rows in shown]
     return Counts(shown[0].astype(np.float64), rewarded[0], rewarded[1], rewarded[2], sizes)
 
 
@@ -191,9 +191,9 @@ def algorithm_1(
         logits = logits + RATE / (1 + lambda_[:, None, None]) * step
         pi = softmax(logits)
         served = pi if share is None else (1 - share) * pi + share * novel / novel.sum()
-        found = bound(weights_of(served, world), counts)
-        lambda_ = np.maximum(lambda_ - RATE_LAMBDA * (found - need), 0.0)
-        passes, below = found > need, world.value(served) < world.floor
+        lower = bound(weights_of(served, world), counts)
+        lambda_ = np.maximum(lambda_ - RATE_LAMBDA * (lower - need), 0.0)
+        passes, below = lower > need, world.value(served) < world.floor
         passing |= passes
         unsafe = np.where(passes, below, unsafe)
     return {"last policy": passes & below, "last passing policy": passing & unsafe}
@@ -207,5 +207,5 @@ def paper_rates(replications: int, seed: int) -> Iterator[list[Rate]]:
         *(partial(best_of_many, spread) for spread in (0.4, 1.0)),
     ]
     for run in runs:
-        found = run(replications, seed)
-        yield [Rate(*key, int(wrong.sum()), replications) for key, wrong in found.items()]
+        errors = run(replications, seed)
+        yield [Rate(*key, int(wrong.sum()), replications) for key, wrong in errors.items()]

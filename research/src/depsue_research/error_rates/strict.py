@@ -128,8 +128,8 @@ def list_of_levels(draw: np.random.Generator) -> Outcome:
     levels = MixtureLadder(parts, np.column_stack([1 - shares, shares]))
     out = {}
     for bound in PAIRED:
-        found = certify(levels, folds, rules_for(world, bound), Reads())
-        wrong = found.passed and found.shares[1] >= shares[10]
+        certificate = certify(levels, folds, rules_for(world, bound), Reads())
+        wrong = certificate.passed and certificate.shares[1] >= shares[10]
         out["strict", "list of 20 levels", bound] = bool(wrong)
     return out
 
@@ -143,11 +143,11 @@ def retried(draw: np.random.Generator) -> Outcome:
         floor = Floor(None, world.floor) if bound == "hcope" else Floor(RHO)
         rules, reads = rules_for(world, bound, floor), Reads(retries=True)
         out["strict", "5 candidates on the same rows, counted", bound] = any(
-            issued(one, folds, rules, reads) for one in levels
+            issued(candidate, folds, rules, reads) for candidate in levels
         )
         if bound in ("normal", "hcope"):
             out["naive", "5 candidates on the same rows, not counted", bound] = any(
-                issued(one, folds, rules) for one in levels
+                issued(candidate, folds, rules) for candidate in levels
             )
     return out
 
@@ -191,13 +191,13 @@ def cumulative(draw: np.random.Generator) -> Outcome:
     newest = three_folds(rounds[-1], "error rates", (0.25, 0.25, 0.5))
     s2 = newest.certify
     terms = WeightedTerms.of(importance_weights(pi, s2), s2.reward, r_max=1.0)
-    total = Hcope().lower(terms, DELTA).value + sum(one.mean_reward() for one in rounds)
+    total = Hcope().lower(terms, DELTA).value + sum(logs.mean_reward() for logs in rounds)
     estimated = RHO * first.mean_reward()
     out = {
         ("paper", "Eq. 9, K = 5, C known", "hcope"): bool(total > ROUNDS * world.floor),
         ("paper", "Eq. 9, K = 5, C estimated", "hcope"): bool(total > ROUNDS * estimated),
     }
-    served = [Served(one, m) for one in rounds[:-1]]
+    served = [Served(logs, m) for logs in rounds[:-1]]
     served += [Served(newest.learn, m // 2), Served(newest.select, m // 2)]
     for kind, floor in (("absolute", Floor(None, world.floor)), ("paired", Floor(RHO))):
         promise = Promise(floor)
@@ -207,8 +207,8 @@ def cumulative(draw: np.random.Generator) -> Outcome:
         credits = {promise.name: credit}
         for bound in PAIRED:
             rules = Rules((promise,), DELTA, bound, world.clip, largest=2.0, credits=credits)
-            found = certify(alone(pi), newest, rules, Reads(), logging_policy=pi0)
-            out["strict", f"cumulative, K = 5, {kind} floor", bound] = found.passed
+            certificate = certify(alone(pi), newest, rules, Reads(), logging_policy=pi0)
+            out["strict", f"cumulative, K = 5, {kind} floor", bound] = certificate.passed
     return out
 
 

@@ -101,7 +101,7 @@ _ALL = (
     ),
 )
 
-WORLDS = {one.name: one for one in _ALL}
+WORLDS = {kind.name: kind for kind in _ALL}
 """By name; `refusals` adds the fifth, whose logs cannot be relied on."""
 
 _MODES: tuple[Literal["each", "cumulative"], ...] = ("each", "cumulative")
@@ -162,14 +162,14 @@ def cases(replications: int, worlds: Sequence[str] = tuple(WORLDS)) -> list[Case
         found=short(replications),
         cure="20 or more",
     )
-    found: list[Case] = []
+    chosen: list[Case] = []
     for seed in range(replications):
         for world in worlds:
-            found += [Case(seed, world, 1, "each")]
-            found += [Case(seed, world, k, how) for k in (2, 5) for how in _MODES]
+            chosen += [Case(seed, world, 1, "each")]
+            chosen += [Case(seed, world, k, how) for k in (2, 5) for how in _MODES]
             if world == "worthless":
-                found += [Case(seed, world, k, "each", "most value") for k in (1, 2, 5)]
-    return found
+                chosen += [Case(seed, world, k, "each", "most value") for k in (1, 2, 5)]
+    return chosen
 
 
 def run_case(case: Case, watch: Watch = silent) -> Result:
@@ -182,7 +182,7 @@ def run_case(case: Case, watch: Watch = silent) -> Result:
     own = world.reseeded(rng.derive(case.seed, str(case)))
     base = world.value(world.logging_policy)
     naive = naive_safe_exploration(world.logging_policy, world.catalogue, 1 - FLOOR)
-    found: Result = {
+    answer: Result = {
         "key": str(case),
         "config": case.config,
         **asdict(case),
@@ -195,12 +195,12 @@ def run_case(case: Case, watch: Watch = silent) -> Result:
                 own, kind.rows, case.settings, seed=case.seed, campaign=str(case), watch=watch
             )
     except DepsueError as problem:  # shown in the tables, for it is an answer
-        return {**found, "refused": str(problem), "rounds": []}
+        return {**answer, "refused": str(problem), "rounds": []}
     if result.interrupted:
         raise KeyboardInterrupt
-    found["rounds"] = [_truth(world, base, one) for one in result.deployments]
-    found["seconds"] = round(time.process_time() - began, 2)
-    return found
+    answer["rounds"] = [_truth(world, base, deployment) for deployment in result.deployments]
+    answer["seconds"] = round(time.process_time() - began, 2)
+    return answer
 
 
 def answer_of(why: str) -> str:
@@ -210,15 +210,15 @@ def answer_of(why: str) -> str:
     return "certain" if why.startswith("Naive Safe Exploration") else "pi0"
 
 
-def _truth(world: World, base: float, one: Exploration) -> Result:
-    certificate = one.explored.certificate
+def _truth(world: World, base: float, deployment: Exploration) -> Result:
+    certificate = deployment.explored.certificate
     return {
-        "k": one.k,
-        "novelty": _rounded(world.novelty(one.explored.policy)),
-        "value": _rounded(world.value(one.explored.policy) / base),
-        "anticipated": _rounded(one.explored.anticipated["value"]),
-        "answer": answer_of(one.explored.why),
-        "why": one.explored.why,
+        "k": deployment.k,
+        "novelty": _rounded(world.novelty(deployment.explored.policy)),
+        "value": _rounded(world.value(deployment.explored.policy) / base),
+        "anticipated": _rounded(deployment.explored.anticipated["value"]),
+        "answer": answer_of(deployment.explored.why),
+        "why": deployment.explored.why,
         "bound": certificate.bound,
         "tested": certificate.tested,
     }
@@ -245,15 +245,15 @@ def finished(path: Path, wanted: Mapping[str, str]) -> dict[str, Result]:
     """
     if not path.exists():
         return {}
-    found: dict[str, Result] = {}
+    results: dict[str, Result] = {}
     *lines, rest = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         result = _read(line, f"{path}, line {number}")
         if wanted.get(result["key"]) == result["config"]:
-            found[result["key"]] = result
+            results[result["key"]] = result
     if rest:
         path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return {key: found[key] for key in wanted if key in found}
+    return {key: results[key] for key in wanted if key in results}
 
 
 def _read(line: bytes, where: str) -> Result:

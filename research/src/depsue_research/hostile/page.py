@@ -43,20 +43,20 @@ def page(results: Sequence[Result], command: str) -> str:
         results: finished work, of campaigns and of refusals.
         command: what made it.
     """
-    found = groups(results)
+    campaigns = groups(results)
     lines = [
         "# Hostile worlds",
         "",
-        f"Made by `{command}`; every campaign is a line of `hostile.jsonl`. {_seeds(found)}",
+        f"Made by `{command}`; every campaign is a line of `hostile.jsonl`. {_seeds(campaigns)}",
         "",
         f"Certified exploration as the recipe of the paper's experiment has it (floor {FLOOR:g} of "
         f"V(pi0), delta {DELTA:g} a deployment, the objective `{RECIPE}`, no drift declared, "
         "at most half of the decisions novel), with small networks for q-hat, in worlds that are "
         "against it. Values are exact and over V(pi0); novelty is exact too.",
         "",
-        *_worlds(found),
+        *_worlds(campaigns),
         "",
-        *_verdict(found),
+        *_verdict(campaigns),
         "",
         "![novelty against value in each world](hostile.png)",
         "",
@@ -71,12 +71,12 @@ def page(results: Sequence[Result], command: str) -> str:
         "that is below the floor, with the exact 95% interval of the rate. *Answers*: certified, "
         "the level that is certain, pi0, over all deployments.",
         "",
-        *_table(found),
+        *_table(campaigns),
         "",
         "Naive Safe Exploration shows novel items in 5% of the decisions, uniformly, and cannot "
         "fall below the floor, whatever they are worth.",
         "",
-        *_worthless(found),
+        *_worthless(campaigns),
         *_refused(results),
     ]
     return "\n".join(lines).rstrip() + "\n"
@@ -157,61 +157,63 @@ class Group:
     def broken_certified(self) -> Broken:
         """The same of the deployments with a certified answer: the others cannot do harm."""
         own = self.promised[
-            np.array([[one["answer"] == "certified" for one in run["rounds"]] for run in self.runs])
+            np.array(
+                [[round["answer"] == "certified" for round in run["rounds"]] for run in self.runs]
+            )
         ]
         return Broken(int((own < FLOOR - ROUNDING).sum()), own.size)
 
     @property
     def answers(self) -> dict[str, int]:
         """How often each of the three answers was given, over all deployments."""
-        seen = Counter(one["answer"] for run in self.runs for one in run["rounds"])
+        seen = Counter(round["answer"] for run in self.runs for round in run["rounds"])
         return {name: seen[name] for name in ANSWERS}
 
     def _table(self, name: str) -> FloatArray:
-        return np.array([[one[name] for one in run["rounds"]] for run in self.runs])
+        return np.array([[round[name] for round in run["rounds"]] for run in self.runs])
 
 
 def groups(results: Iterable[Result]) -> list[Group]:
     """The results of campaigns by what they share, in the order of their first ones."""
-    found: dict[tuple[str, int, str, str], list[Result]] = {}
-    for one in results:
-        if "rounds" in one:
-            key = (one["world"], one["deployments"], one["safety"], one["objective"])
-            found.setdefault(key, []).append(one)
+    by_kind: dict[tuple[str, int, str, str], list[Result]] = {}
+    for result in results:
+        if "rounds" in result:
+            key = (result["world"], result["deployments"], result["safety"], result["objective"])
+            by_kind.setdefault(key, []).append(result)
     made = []
-    for key, runs in found.items():
-        kept = tuple(run for run in runs if run["rounds"])
-        made.append(Group(*key, kept, len(runs) - len(kept)))
+    for key, runs in by_kind.items():
+        finished = tuple(run for run in runs if run["rounds"])
+        made.append(Group(*key, finished, len(runs) - len(finished)))
     return made
 
 
-def pooled(some: Iterable[Group]) -> dict[str, Broken]:
+def pooled(campaigns: Iterable[Group]) -> dict[str, Broken]:
     """Broken promises in all worlds: by mode of safety, together, and of certified answers only."""
-    found = {name: Broken(0, 0) for name in ("each", "cumulative", "both", "certified")}
-    for group in some:
+    broken = {name: Broken(0, 0) for name in ("each", "cumulative", "both", "certified")}
+    for group in campaigns:
         if group.runs:
             for name in (group.safety, "both"):
-                found[name] = found[name] + group.broken
-            found["certified"] = found["certified"] + group.broken_certified
-    return found
+                broken[name] = broken[name] + group.broken
+            broken["certified"] = broken["certified"] + group.broken_certified
+    return broken
 
 
 def refusals(results: Iterable[Result]) -> dict[tuple[str, int], list[str | None]]:
     """(who was asked about what, rows) -> the messages, None where nothing was refused."""
-    found: dict[tuple[str, int], list[str | None]] = {}
-    for one in results:
-        for answer in one.get("answers", ()):
-            found.setdefault((answer["what"], answer["rows"]), []).append(answer["said"])
-    return found
+    messages: dict[tuple[str, int], list[str | None]] = {}
+    for result in results:
+        for answer in result.get("answers", ()):
+            messages.setdefault((answer["what"], answer["rows"]), []).append(answer["said"])
+    return messages
 
 
-def by_name(some: Iterable[Group]) -> Mapping[tuple[str, int, str, str], Group]:
+def by_name(campaigns: Iterable[Group]) -> Mapping[tuple[str, int, str, str], Group]:
     """The groups that have runs, by world, K, safety and objective."""
-    return {(g.world, g.deployments, g.safety, g.objective): g for g in some if g.runs}
+    return {(g.world, g.deployments, g.safety, g.objective): g for g in campaigns if g.runs}
 
 
-def _seeds(found: Sequence[Group]) -> str:
-    counts = sorted({len(group.runs) + group.refused for group in found})
+def _seeds(campaigns: Sequence[Group]) -> str:
+    counts = sorted({len(group.runs) + group.refused for group in campaigns})
     if not counts:
         return "No campaign is finished yet."
     if len(counts) == 1:
@@ -219,22 +221,22 @@ def _seeds(found: Sequence[Group]) -> str:
     return f"{counts[0]} to {counts[-1]} replications, each a world of its own: not all are done."
 
 
-def _worlds(found: Sequence[Group]) -> list[str]:
+def _worlds(campaigns: Sequence[Group]) -> list[str]:
     lines = ["| world | what is hostile | V(pi0), mean | rows in all |", "|---|---|--:|--:|"]
     for name, kind in WORLDS.items():
-        base = [run["logging_value"] for g in found if g.world == name for run in g.runs]
+        base = [run["logging_value"] for g in campaigns if g.world == name for run in g.runs]
         shown = f"{np.mean(base):.4f}" if base else "–"
         size = f"{kind.settings.supported} + {kind.settings.novel} items"
         lines.append(f"| {name} | {kind.words}; {size} | {shown} | {kind.rows:,} |")
     return lines
 
 
-def _verdict(found: Sequence[Group]) -> list[str]:
+def _verdict(campaigns: Sequence[Group]) -> list[str]:
     lines = []
-    for name, broken in pooled(found).items():
+    for name, broken in pooled(campaigns).items():
         if broken.n:
             lines.append(f"- {POOLS[name]}: {_broken(broken)}; {_test(broken)}.")
-    refused = sum(group.refused for group in found)
+    refused = sum(group.refused for group in campaigns)
     lines.append(f"- Campaigns that ended with an error: {refused}.")
     return lines
 
@@ -249,18 +251,18 @@ def _test(broken: Broken) -> str:
     return f"{said} the one-sided binomial test against delta (p = {broken.p_value:.2g})"
 
 
-def _table(found: Sequence[Group]) -> list[str]:
+def _table(campaigns: Sequence[Group]) -> list[str]:
     lines = [
         "| world | K | safety | novelty | value | promised, worst | broken | answers |",
         "|---|--:|---|--:|--:|--:|--:|--:|",
     ]
     seen: set[str] = set()
-    for g in found:
+    for g in campaigns:
         if not g.runs:
             continue
         if g.world not in seen:
             naive = np.array(
-                [run["naive_value"] for h in found if h.world == g.world for run in h.runs]
+                [run["naive_value"] for h in campaigns if h.world == g.world for run in h.runs]
             )
             lines.append(
                 f"| {g.world} | – | Naive Safe Exploration | {1 - FLOOR:.3f} | {_both(naive)} | "
@@ -282,10 +284,12 @@ def _both(values: FloatArray) -> str:
     return f"{values.mean():.3f} ({values.min():.3f})"
 
 
-def _worthless(found: Sequence[Group]) -> list[str]:
+def _worthless(campaigns: Sequence[Group]) -> list[str]:
     """Does it stop showing what never earns anything?"""
     own = {
-        key: g for key, g in by_name(found).items() if key[0] == "worthless" and g.deployments > 1
+        key: g
+        for key, g in by_name(campaigns).items()
+        if key[0] == "worthless" and g.deployments > 1
     }
     if not own:
         return []
@@ -311,7 +315,7 @@ def _worthless(found: Sequence[Group]) -> list[str]:
                 f"| {objective} | {deployments} | {safety} | {k + 1} | {shown[k]:.3f} | "
                 f"{g.value[:, k].mean():.3f} | {g.anticipated[:, k].mean():.3f} | {old[k]:.3f} |"
             )
-        if deployments == max(one.deployments for one in own.values()):
+        if deployments == max(group.deployments for group in own.values()):
             none = float((g.novelty[:, -1] < NONE).mean())
             said.append(
                 f"- {objective}, K = {deployments}, {safety}: novelty {shown[0]:.3f} in the first "
@@ -337,8 +341,8 @@ def _learned(g: Group) -> str:
 
 
 def _refused(results: Sequence[Result]) -> list[str]:
-    found = refusals(results)
-    if not found:
+    asked = refusals(results)
+    if not asked:
         return []
     lines = [
         "## Propensities of which 20% are wrong by a factor of 2",
@@ -354,17 +358,17 @@ def _refused(results: Sequence[Result]) -> list[str]:
         "|---|--:|--:|",
     ]
     messages: dict[str, str] = {}
-    for (what, rows), said in found.items():
-        told = [one for one in said if one is not None]
-        lines.append(f"| {what} | {rows:,} | {len(told)} of {len(said)} |")
-        if told:
-            messages.setdefault(what.split(",")[0], told[0])
+    for (what, rows), said in asked.items():
+        refused = [message for message in said if message is not None]
+        lines.append(f"| {what} | {rows:,} | {len(refused)} of {len(said)} |")
+        if refused:
+            messages.setdefault(what.split(",")[0], refused[0])
     lines.append("")
     for what, message in messages.items():
         lines += [f"What {what} says, for example:", "", f"> {message}", ""]
     missed = [
         what
-        for (what, _), said in found.items()
+        for (what, _), said in asked.items()
         if what.startswith("run_exploration") and None in said
     ]
     if missed:
@@ -408,10 +412,10 @@ def figure(results: Sequence[Result]) -> Figure:
     """
     from matplotlib.figure import Figure as NewFigure
 
-    found = [g for g in groups(results) if g.runs and g.objective == RECIPE]
+    campaigns = [g for g in groups(results) if g.runs and g.objective == RECIPE]
     drawn = NewFigure(figsize=(10.5, 7.6), layout="constrained")
     for axis, name in zip(drawn.subplots(2, 2).ravel(), WORLDS, strict=True):
-        own = [g for g in found if g.world == name]
+        own = [g for g in campaigns if g.world == name]
         for group in own:
             _marks(axis, group)
         _frame(axis, own, TITLES[name])

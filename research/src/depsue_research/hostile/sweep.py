@@ -27,16 +27,16 @@ def work(
         found=short(chosen),
         cure="write their names as above",
     )
-    found = {
+    tasks = {
         str(case): (case.seed, case.config, partial(run_case, case))
         for case in cases(replications, [name for name in chosen if name != LAST])
     }
     if LAST in chosen:
-        found |= {
+        tasks |= {
             key_of(seed): (seed, config_of(seed), partial(refused, seed))
             for seed in range(replications)
         }
-    ordered = sorted(found.items(), key=lambda item: item[1][0])
+    ordered = sorted(tasks.items(), key=lambda item: item[1][0])
     return {key: (config, how) for key, (_, config, how) in ordered}
 
 

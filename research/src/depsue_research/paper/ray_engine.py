@@ -171,9 +171,9 @@ def own_token() -> None:
     read, and leave it in the home folder. Ray keeps the first token that it sees until the process
     ends, so this one stays as long.
     """
-    given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", TOKEN_PATH))
+    has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", TOKEN_PATH))
     wanted = os.environ.get("RAY_AUTH_MODE", "token").lower() == "token"
-    if wanted and not given and not (Path.home() / ".ray" / "auth_token").exists():
+    if wanted and not has_token and not (Path.home() / ".ray" / "auth_token").exists():
         os.environ[TOKEN_PATH] = str(_token_file())
 
 

@@ -56,13 +56,13 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
         with clock("world"):
             worlds = worlds_of(recipe, cell.level, cell.seed, data)
         if cell.method == "naive_safe":
-            found = _naive_safe(recipe, worlds, clock)
+            outcome = _naive_safe(recipe, worlds, clock)
         elif cell.method.startswith("opg"):
-            found = _opg(recipe, cell, worlds, clock)
+            outcome = _opg(recipe, cell, worlds, clock)
         elif cell.method.startswith("explore"):
-            found = _explore(recipe, cell, worlds, clock)
+            outcome = _explore(recipe, cell, worlds, clock)
         else:
-            found = _depsue(recipe, cell, worlds, clock)
+            outcome = _depsue(recipe, cell, worlds, clock)
         with clock("evaluation"):
             logging = _logging_policy(worlds)
     result: Result = _short({
@@ -74,7 +74,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
         "level": cell.level,
         "seed": cell.seed,
         "logging": logging,
-        **found,
+        **outcome,
         "seconds": {name: round(spent, 2) for name, spent in clock.seconds.items()},
         "peak_mib": _peak_mib(),
     })  # fmt: skip
@@ -86,8 +86,8 @@ def _short(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.8g}")
     if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
-    return [_short(one) for one in value] if isinstance(value, list) else value
+        return {name: _short(part) for name, part in value.items()}
+    return [_short(part) for part in value] if isinstance(value, list) else value
 
 
 class Clock:
@@ -153,22 +153,22 @@ def _opg(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) 
         trained = train_opg(logs, q_hat, recipe.opg, seed=cell.seed, name=name, watch=watch)
     _stop_if_interrupted(trained.interrupted)
     with clock("evaluation"):
-        found: Result = {
+        result: Result = {
             "on_policy": logs.mean_reward(),
             "deployments": [{"k": 1, **_truth(worlds, trained.policy)}],
             "history": [_thinned(trained.history)],
         }
         if model.report is not None:
             names = ("cross_entropy", "baseline", "calibration_error")
-            found["model"] = {name: getattr(model.report, name) for name in names}
+            result["model"] = {name: getattr(model.report, name) for name in names}
         if recipe.validation_rows:
             seed = rng.derive(cell.seed, "validation")
             validation = train.reseeded(seed).deploy(
                 train.logging_policy, recipe.validation_rows, round=0
             )
-            found["validation"] = _validated(trained.policy, validation, q_hat)
-            found["distributions"] = _distributions(train, logs, q_hat)
-    return found
+            result["validation"] = _validated(trained.policy, validation, q_hat)
+            result["distributions"] = _distributions(train, logs, q_hat)
+    return result
 
 
 def _depsue(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) -> Result:
@@ -274,22 +274,22 @@ def _known(model: MlpRewardModel, world: World) -> RewardModel:
 
 def _truth(worlds: tuple[World, World], policy: Policy) -> dict[str, float]:
     """Exact value and novelty over the training and the test contexts."""
-    found: dict[str, float] = {}
+    truth: dict[str, float] = {}
     for name, world in zip(("train", "test"), worlds, strict=True):
         value, novelty = world.value_and_novelty(policy)
-        found |= {f"value_{name}": value, f"novelty_{name}": novelty}
-    return found
+        truth |= {f"value_{name}": value, f"novelty_{name}": novelty}
+    return truth
 
 
 def _logging_policy(worlds: tuple[World, World]) -> dict[str, float]:
-    found = {}
+    facts = {}
     for name, world in zip(("train", "test"), worlds, strict=True):
         uniform: BasePolicy = Uniform(np.ones(len(world.catalogue), dtype=bool))
-        found[f"value_{name}"] = world.value(world.logging_policy)
-        found[f"best_{name}"] = world.best_value()
-        found[f"best_novelty_{name}"] = world.best_novelty()
-        found[f"uniform_{name}"] = world.value(uniform)
-    return found
+        facts[f"value_{name}"] = world.value(world.logging_policy)
+        facts[f"best_{name}"] = world.best_value()
+        facts[f"best_novelty_{name}"] = world.best_novelty()
+        facts[f"uniform_{name}"] = world.value(uniform)
+    return facts
 
 
 def _validated(policy: Policy, rows: LoggedData, model: RewardModel) -> dict[str, float]:
@@ -301,17 +301,17 @@ def _validated(policy: Policy, rows: LoggedData, model: RewardModel) -> dict[str
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NovelMassWarning)  # that is what the table shows
-        found = {name: e.estimate(policy, rows).value for name, e in estimators.items()}
-    return {**found, "on_policy": rows.mean_reward()}
+        estimates = {name: e.estimate(policy, rows).value for name, e in estimators.items()}
+    return {**estimates, "on_policy": rows.mean_reward()}
 
 
 def _distributions(world: World, logs: LoggedData, model: RewardModel) -> dict[str, Any]:
     """q and q-hat: at the pairs that pi0 logged, and at all novel actions of the same contexts."""
-    some = logs.contexts[:1000]  # in the order of first appearance: a random sample of users
+    users = logs.contexts[:1000]  # in the order of first appearance: a random sample of users
     novel = logs.catalogue.novel
-    rows = np.flatnonzero(logs.context < len(some))
+    rows = np.flatnonzero(logs.context < len(users))
     context, action = logs.context[rows], logs.action[rows]
-    q, q_hat = _q_at(world, some), model.predict(some)
+    q, q_hat = _q_at(world, users), model.predict(users)
     return {
         name: {"supported": _histogram(t[context, action]), "novel": _histogram(t[:, novel])}
         for name, t in (("q", q), ("q_hat", q_hat))
@@ -340,10 +340,10 @@ def _thinned(history: History) -> dict[str, list[float]]:
     series = {"novelty": smoothed(history.novelty), "regulariser": smoothed(history.regulariser)}
     if history.bound:
         series |= {"bound": np.array(history.bound), "lambda": np.array(history.lambda_)}
-    found = {
+    points = {
         name: [float(f"{values[place]:.4g}") for place in places] for name, values in series.items()
     }
-    return {"step": [int(place) + 1 for place in places], **found}
+    return {"step": [int(place) + 1 for place in places], **points}
 
 
 def _stop_if_interrupted(interrupted: bool) -> None:

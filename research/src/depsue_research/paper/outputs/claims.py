@@ -40,9 +40,9 @@ from depsue_research.paper.outputs.reading import (
 def all_claims(runs: Runs) -> list[Claim]:
     """Every statement with what was found; one that does not hold stays, with its reason."""
     evidence = RunEvidence(runs, published_for(runs.recipe))
-    given: dict[str, int] = {}
+    first_use: dict[str, int] = {}
     return [
-        check.on(evidence, partial(_told_once, given, number))
+        check.on(evidence, partial(_told_once, first_use, number))
         for number, check in enumerate(CHECKS[runs.recipe.experiment], 1)
     ]
 
@@ -76,9 +76,9 @@ def claims_markdown(claims: Sequence[Claim], heading: str, words: str = "") -> s
     return "\n".join(lines)
 
 
-def _told_once(given: dict[str, int], number: int, reason: str) -> str:
+def _told_once(first_use: dict[str, int], number: int, reason: str) -> str:
     """A long reason in full the first time, and by its beginning from then on."""
-    first = given.setdefault(reason, number)
+    first = first_use.setdefault(reason, number)
     beginning = re.split(r"[:;] (?![^()]*\))", reason)[0]  # not inside brackets
     return reason if first == number or beginning == reason else f"{beginning}: see no. {first}."
 
@@ -115,12 +115,17 @@ def _distances(e: RunEvidence) -> tuple[float | None, float | None]:
     for method in OPG:
         for estimator in ESTIMATORS if validated(e.runs, method) else ():
             v = verdicts(e.runs, method, estimator)
-            one = e.paper.error_rate(estimator, method, "type_1")
-            two = e.paper.error_rate(estimator, method, "type_2")
-            if v.unsafe_accepted is None or v.safe_refused is None or one is None or two is None:
+            type_1 = e.paper.error_rate(estimator, method, "type_1")
+            type_2 = e.paper.error_rate(estimator, method, "type_2")
+            if (
+                v.unsafe_accepted is None
+                or v.safe_refused is None
+                or type_1 is None
+                or type_2 is None
+            ):
                 continue
-            swapped += [abs(v.unsafe_accepted - two), abs(v.safe_refused - one)]
-            straight += [abs(v.unsafe_accepted - one), abs(v.safe_refused - two)]
+            swapped += [abs(v.unsafe_accepted - type_2), abs(v.safe_refused - type_1)]
+            straight += [abs(v.unsafe_accepted - type_1), abs(v.safe_refused - type_2)]
     if not swapped:
         return None, None
     return sum(swapped) / len(swapped), sum(straight) / len(straight)
@@ -128,9 +133,9 @@ def _distances(e: RunEvidence) -> tuple[float | None, float | None]:
 
 def printed_novelty_grows(e: RunEvidence) -> Measurement:
     """The printed novelty over K."""
-    one, two, five = (_row(e, "novelty_mean", m) for m in DEPSUE)
-    falls = [v for v in one if not one[v] <= two[v] <= five[v]]
-    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (one, two, five), strict=True)})
+    k1, k2, k5 = (_row(e, "novelty_mean", m) for m in DEPSUE)
+    falls = [v for v in k1 if not k1[v] <= k2[v] <= k5[v]]
+    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (k1, k2, k5), strict=True)})
     reason = f"In its own table novelty falls with K at {e.say(falls)}."
     return Measurement(text, not falls, because(reason))
 
@@ -141,11 +146,11 @@ def printed_always_safe(e: RunEvidence) -> Measurement:
     broken = {m: {v: c for v, c in row.items() if c} for m, row in rows.items()}
     text = by_method(
         {
-            m: ", ".join(f"{v:g}: {c:.0f}/{e.paper.seeds}" for v, c in found.items()) or "none"
-            for m, found in broken.items()
+            m: ", ".join(f"{v:g}: {c:.0f}/{e.paper.seeds}" for v, c in counts.items()) or "none"
+            for m, counts in broken.items()
         }
     )
-    total = sum(c for found in broken.values() for c in found.values())
+    total = sum(c for counts in broken.values() for c in counts.values())
     return Measurement(text, total == 0, because(f"Its own table counts {total:.0f} violations."))
 
 

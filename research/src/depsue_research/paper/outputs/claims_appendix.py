@@ -42,24 +42,24 @@ from depsue_research.paper.outputs.tables import ADEQUATE
 
 def dm_accepts_all(e: RunEvidence) -> Measurement:
     """Unsafe policies that DM accepts."""
-    found = {m: _judged(e, m, "dm") for m in OPG}
-    shares = {m: _unsafe(v, m) for m, v in found.items()}
+    judged = {m: _judged(e, m, "dm") for m in OPG}
+    shares = {m: _unsafe(v, m) for m, v in judged.items()}
     why = [
         model_is_right(e),
         *(estimator_is_near(e, m, "dm") for m in OPG),
     ]
-    return Measurement(_accepted(found), min(shares.values()) == 1, because(*why))
+    return Measurement(_accepted(judged), min(shares.values()) == 1, because(*why))
 
 
 def dr_accepts_half(e: RunEvidence) -> Measurement:
     """Unsafe policies that DR accepts."""
-    found = {m: _judged(e, m, "dr") for m in OPG}
-    shares = [_unsafe(v, m) for m, v in found.items()]
+    judged = {m: _judged(e, m, "dr") for m in OPG}
+    shares = [_unsafe(v, m) for m, v in judged.items()]
     why = [
         model_is_right(e),
         *(estimator_is_near(e, m, "dr") for m in OPG),
     ]
-    return Measurement(_accepted(found), all(0.3 <= s <= 0.8 for s in shares), because(*why))
+    return Measurement(_accepted(judged), all(0.3 <= s <= 0.8 for s in shares), because(*why))
 
 
 def ips_refuses_naive(e: RunEvidence) -> Measurement:
@@ -85,10 +85,10 @@ def ips_accepts_cql(e: RunEvidence) -> Measurement:
 def ips_differs(e: RunEvidence) -> Measurement:
     """IPS on naive policies and on CQL's."""
     e = e.shared(*OPG)
-    found = {m: _judged(e, m, "ips") for m in OPG}
-    shares = {m: _unsafe(v, m) for m, v in found.items()}
+    judged = {m: _judged(e, m, "ips") for m in OPG}
+    shares = {m: _unsafe(v, m) for m, v in judged.items()}
     holds = all(abs(shares[m] - shares["opg_cql"]) >= 0.1 for m in NAIVE)
-    return Measurement(_accepted(found), holds, because(_ips_reason(e, OPG)))
+    return Measurement(_accepted(judged), holds, because(_ips_reason(e, OPG)))
 
 
 def _judged(e: RunEvidence, method: str, estimator: str) -> Verdicts:
@@ -103,8 +103,8 @@ def _unsafe(v: Verdicts, method: str) -> float:
     return v.unsafe_accepted
 
 
-def _accepted(found: dict[str, Verdicts]) -> str:
-    counts = {m: f"{v.accepted}/{v.worse}" for m, v in found.items()}
+def _accepted(judged: dict[str, Verdicts]) -> str:
+    counts = {m: f"{v.accepted}/{v.worse}" for m, v in judged.items()}
     return f"Unsafe policies accepted: {by_method(counts)}"
 
 
@@ -181,9 +181,9 @@ def worst_is_better(e: RunEvidence) -> Measurement:
 def opg_novelty_is_higher(e: RunEvidence) -> Measurement:
     """Mean novelty of the OPGs against DEPSUE's."""
     e = e.shared(*OPG, *DEPSUE)
-    found = {m: average(e.novelties(m)) for m in (*OPG, *DEPSUE)}
-    holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
-    text = by_method({m: f"{x:.3f}" for m, x in found.items()})
+    means = {m: average(e.novelties(m)) for m in (*OPG, *DEPSUE)}
+    holds = min(means[m] for m in OPG) > max(means[m] for m in DEPSUE)
+    text = by_method({m: f"{x:.3f}" for m, x in means.items()})
     why = (cql_shuns_novel(e), reasons.margin_frees_the_last(e, LAST))
     return Measurement(text, holds, because(*why))
 
@@ -191,14 +191,14 @@ def opg_novelty_is_higher(e: RunEvidence) -> Measurement:
 def opg_novelty_varies(e: RunEvidence) -> Measurement:
     """Deviation of novelty over the seeds."""
     e = e.shared(*OPG, *DEPSUE)
-    found = {}
+    deviations = {}
     for method in (*OPG, *DEPSUE):
         spread = [deviation(e.numbers(method, v, novelty())) for v in e.levels]
         if None in spread:
             raise NotMeasured("A deviation needs two seeds at every level.")
-        found[method] = float(np.mean([s for s in spread if s is not None]))
-    holds = min(found[m] for m in OPG) > max(found[m] for m in DEPSUE)
-    text = by_method({m: f"{x:.4f}" for m, x in found.items()})
+        deviations[method] = float(np.mean([s for s in spread if s is not None]))
+    holds = min(deviations[m] for m in OPG) > max(deviations[m] for m in DEPSUE)
+    text = by_method({m: f"{x:.4f}" for m, x in deviations.items()})
     return Measurement(
         text,
         holds,
@@ -236,10 +236,10 @@ def stages_improve(e: RunEvidence) -> Measurement:
 def bolder_when_poor_and_stochastic(e: RunEvidence) -> Measurement:
     """Novelty of K = 5 by level."""
     e.need_levels(e.poor_and_stochastic, e.good)
-    found = e.novelties(LAST, (*e.poor_and_stochastic, *e.good))
-    holds = _apart(found, e)
+    by_level = e.novelties(LAST, (*e.poor_and_stochastic, *e.good))
+    holds = _apart(by_level, e)
     freed = reasons.margin_frees_the_last(e, LAST)
-    return Measurement(by_method({LAST: listed(found)}), holds, because(freed))
+    return Measurement(by_method({LAST: listed(by_level)}), holds, because(freed))
 
 
 def bound_rises_when_stochastic(e: RunEvidence) -> Measurement:
@@ -247,34 +247,38 @@ def bound_rises_when_stochastic(e: RunEvidence) -> Measurement:
     e.need_published()
     others = tuple(v for v in e.levels if v not in e.stochastic)
     e.need_levels(e.stochastic, others)
-    found = e.means(LAST, lambda r: float(r["deployments"][0]["bound"] / r["on_policy"]))
-    holds = min(found[v] for v in e.stochastic) > max(found[v] for v in others)
-    return Measurement(by_method({LAST: listed(found)}), holds)
+    bounds = e.means(LAST, lambda r: float(r["deployments"][0]["bound"] / r["on_policy"]))
+    holds = min(bounds[v] for v in e.stochastic) > max(bounds[v] for v in others)
+    return Measurement(by_method({LAST: listed(bounds)}), holds)
 
 
 def margin_larger_when_poor(e: RunEvidence) -> Measurement:
     """The margin before the last deployment over V_on(pi0), by level."""
     e.need_levels(e.poor, e.good)
     levels = (*e.poor, *e.good)
-    found = e.means(LAST, lambda r: float(r["deployments"][-1]["margin"] / r["on_policy"]), levels)
-    holds = min(found[v] for v in e.poor) > max(found[v] for v in e.good)
-    return Measurement(by_method({LAST: listed(found)}), holds)
+    margins = e.means(
+        LAST, lambda r: float(r["deployments"][-1]["margin"] / r["on_policy"]), levels
+    )
+    holds = min(margins[v] for v in e.poor) > max(margins[v] for v in e.good)
+    return Measurement(by_method({LAST: listed(margins)}), holds)
 
 
 def cautious_when_near_optimal(e: RunEvidence) -> Measurement:
     """Novelty of K = 5 at the two largest levels."""
     best = e.best
-    found = e.novelties(LAST, best)
+    shares = e.novelties(LAST, best)
     why = (reasons.margin_frees_the_last(e, LAST, best), reasons.bound_not_reached(e, LAST, best))
-    return Measurement(by_method({LAST: listed(found)}), max(found.values()) <= 0.05, because(*why))
+    return Measurement(
+        by_method({LAST: listed(shares)}), max(shares.values()) <= 0.05, because(*why)
+    )
 
 
 def _signed(figures: Mapping[float, float]) -> str:
     return ", ".join(f"{v:g}: {x:+.3f}" for v, x in figures.items())
 
 
-def _apart(found: Mapping[float, float], e: RunEvidence) -> bool:
-    return min(found[v] for v in e.poor_and_stochastic) > max(found[v] for v in e.good)
+def _apart(by_level: Mapping[float, float], e: RunEvidence) -> bool:
+    return min(by_level[v] for v in e.poor_and_stochastic) > max(by_level[v] for v in e.good)
 
 
 STAGE_CHECKS = (

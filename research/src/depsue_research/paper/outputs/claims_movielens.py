@@ -72,17 +72,17 @@ def naive_violates(e: RunEvidence, *, most: bool = False) -> Measurement:
         for m, by_level in counts.items()
     }
     text = by_method({m: counted(c) for m, c in counts.items()})
-    kept = [reasons.value_against_floor(e, m, seldom[m]) for m in NAIVE]
-    return Measurement(text, not any(seldom.values()), because(naive_near_uniform(e), *kept))
+    why = [reasons.value_against_floor(e, m, seldom[m]) for m in NAIVE]
+    return Measurement(text, not any(seldom.values()), because(naive_near_uniform(e), *why))
 
 
 def cql_violates(e: RunEvidence) -> Measurement:
     """Violations of OPG (w/ CQL) under poor logging policies."""
     counts = e.violations("opg_cql", e.poor_and_stochastic)
     often = e.too_often(counts)
-    kept = [v for v in counts if v not in often]
-    reason = reasons.value_against_floor(e, "opg_cql", kept)
-    return Measurement(by_method({"opg_cql": counted(counts)}), not kept, because(reason))
+    safe = [v for v in counts if v not in often]
+    reason = reasons.value_against_floor(e, "opg_cql", safe)
+    return Measurement(by_method({"opg_cql": counted(counts)}), not safe, because(reason))
 
 
 def opg_far_below(e: RunEvidence) -> Measurement:
@@ -108,17 +108,17 @@ def safe_opg_never_violates(e: RunEvidence) -> Measurement:
 
 def safe_opg_hardly_novel(e: RunEvidence) -> Measurement:
     """Novelty of Safe OPG."""
-    found = e.novelties("depsue_1")
-    return Measurement(by_method({"depsue_1": listed(found)}), max(found.values()) <= 0.12)
+    by_level = e.novelties("depsue_1")
+    return Measurement(by_method({"depsue_1": listed(by_level)}), max(by_level.values()) <= 0.12)
 
 
 def opg_more_novel(e: RunEvidence) -> Measurement:
     """Novelty of the OPGs against Safe OPG's."""
     e = e.shared(*OPG, "depsue_1")
     safe = average(e.novelties("depsue_1"))
-    found = {m: average(e.novelties(m)) for m in OPG}
-    text = by_method({m: f"{x:.3f}" for m, x in {**found, "depsue_1": safe}.items()})
-    holds = all(x >= 2 * safe for x in found.values())
+    others = {m: average(e.novelties(m)) for m in OPG}
+    text = by_method({m: f"{x:.3f}" for m, x in {**others, "depsue_1": safe}.items()})
+    holds = all(x >= 2 * safe for x in others.values())
     return Measurement(text, holds, because(cql_shuns_novel(e)))
 
 
@@ -188,11 +188,11 @@ OPG_CHECKS = (
 def novelty_grows_with_k(e: RunEvidence) -> Measurement:
     """Novelty over K, last policy."""
     e = e.shared(*DEPSUE)
-    one, two, five = (e.novelties(m) for m in DEPSUE)
+    k1, k2, k5 = (e.novelties(m) for m in DEPSUE)
     mean = {m: listed(e.means(m, novelty("average"))) for m in DEPSUE[1:]}
-    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (one, two, five), strict=True)})
+    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (k1, k2, k5), strict=True)})
     freed = [reasons.margin_frees_the_last(e, m) for m in DEPSUE[1:]]
-    grows = {v: one[v] < two[v] < five[v] for v in e.levels}
+    grows = {v: k1[v] < k2[v] < k5[v] for v in e.levels}
     where = e.say(v for v, ok in grows.items() if not ok)
     return Measurement(
         f"{text} Averages over the deployments: {by_method(mean)}",
@@ -204,14 +204,14 @@ def novelty_grows_with_k(e: RunEvidence) -> Measurement:
 def more_novel_than_one(e: RunEvidence) -> Measurement:
     """Novelty of K = 2 and 5, last and average, against K = 1."""
     e = e.shared(*DEPSUE)
-    one = e.novelties("depsue_1")
+    k1 = e.novelties("depsue_1")
     text, fails = {}, []
     for method in DEPSUE[1:]:
         for how in ("last", "average"):
-            found = e.means(method, novelty(how))
-            fails += [v for v in e.levels if found[v] <= one[v]]
+            more = e.means(method, novelty(how))
+            fails += [v for v in e.levels if more[v] <= k1[v]]
         text[method] = f"{average(e.novelties(method)):.3f}"
-    text["depsue_1"] = f"{average(one):.3f}"
+    text["depsue_1"] = f"{average(k1):.3f}"
     return Measurement(
         f"Over all levels, last policy: {by_method(text)}",
         not fails,
@@ -231,10 +231,10 @@ def depsue_always_safe(e: RunEvidence) -> Measurement:
 
 def every_prefix_safe(e: RunEvidence) -> Measurement:
     """The average of the deployments up to each k."""
-    found = {m: e.violations(m, how="prefix") for m in DEPSUE}
-    often = [m for m in DEPSUE if e.too_often(found[m])]
+    counts = {m: e.violations(m, how="prefix") for m in DEPSUE}
+    often = [m for m in DEPSUE if e.too_often(counts[m])]
     why = [w for m in often for w in reasons.of_violations(e, m, "prefix")]
-    return Measurement(f"Violated: {_all(found)}", not often, because(*why))
+    return Measurement(f"Violated: {_all(counts)}", not often, because(*why))
 
 
 def value_above_cql(e: RunEvidence) -> Measurement:
@@ -319,9 +319,9 @@ def naive_model_rates_novel_high(e: RunEvidence) -> Measurement:
 
 def naive_model_overestimates(e: RunEvidence) -> Measurement:
     """q-hat over novel actions against the truth, under good logging policies."""
-    told = _mean_of(e, "opg_mean", "q_hat", "novel", e.good)
+    predicted = _mean_of(e, "opg_mean", "q_hat", "novel", e.good)
     truth = _mean_of(e, "opg_mean", "q", "novel", e.good)
-    ratio = {v: told[v] / truth[v] for v in e.good}
+    ratio = {v: predicted[v] / truth[v] for v in e.good}
     holds = min(ratio.values()) >= 1.05
     return Measurement(f"q-hat over q: {listed(ratio)}.", holds, because(model_is_right(e)))
 
@@ -334,31 +334,33 @@ def novel_are_poorer(e: RunEvidence) -> Measurement:
 
 def cql_underestimates(e: RunEvidence) -> Measurement:
     """CQL's q-hat over novel actions against the truth, under poor logging policies."""
-    told = _mean_of(e, "opg_cql", "q_hat", "novel", e.poor)
+    predicted = _mean_of(e, "opg_cql", "q_hat", "novel", e.poor)
     truth = _mean_of(e, "opg_cql", "q", "novel", e.poor)
-    text = f"q-hat {listed(told)}; truth {listed(truth)}."
-    return Measurement(text, all(told[v] < truth[v] for v in e.poor))
+    text = f"q-hat {listed(predicted)}; truth {listed(truth)}."
+    return Measurement(text, all(predicted[v] < truth[v] for v in e.poor))
 
 
 def cql_overconfident(e: RunEvidence) -> Measurement:
     """CQL's q-hat over logged pairs against the truth, under poor logging policies."""
-    told = _mean_of(e, "opg_cql", "q_hat", "supported", e.poor)
+    predicted = _mean_of(e, "opg_cql", "q_hat", "supported", e.poor)
     truth = _mean_of(e, "opg_cql", "q", "supported", e.poor)
-    text = f"q-hat {listed(told)}; truth {listed(truth)}."
-    return Measurement(text, all(told[v] > truth[v] for v in e.poor))
+    text = f"q-hat {listed(predicted)}; truth {listed(truth)}."
+    return Measurement(text, all(predicted[v] > truth[v] for v in e.poor))
 
 
 def r_goes_with_the_bound(e: RunEvidence) -> Measurement:
     """Correlation of R and the bound along training."""
-    found = {}
+    correlation = {}
     for level in e.levels:
         results = e.runs.of("depsue_1", level)
-        kept = [c for r in results if (c := r_and_bound(r)) is not None]
-        if not kept:
+        correlations = [c for r in results if (c := r_and_bound(r)) is not None]
+        if not correlations:
             raise NotMeasured(f"No finished training of Safe OPG at {e.say([level])}.")
-        found[level] = float(np.mean(kept))
-    low = [v for v, c in found.items() if c <= 0.5]
-    return Measurement(f"Correlation {listed(found, 2)}.", not low, because(*_apart(e, found, low)))
+        correlation[level] = float(np.mean(correlations))
+    low = [v for v, c in correlation.items() if c <= 0.5]
+    return Measurement(
+        f"Correlation {listed(correlation, 2)}.", not low, because(*_apart(e, correlation, low))
+    )
 
 
 def bound_rises(e: RunEvidence) -> Measurement:
@@ -390,18 +392,20 @@ def _mean_of(
     e: RunEvidence, method: str, entry: str, kind: str, levels: Iterable[float]
 ) -> dict[float, float]:
     """Mean over the seeds of the mean of q or q-hat over novel actions or logged pairs."""
-    found = {}
+    means = {}
     for level in levels:
-        kept = [r for r in e.runs.of(method, level) if "distributions" in r]
-        if not kept:
+        results = [r for r in e.runs.of(method, level) if "distributions" in r]
+        if not results:
             raise NotMeasured(f"No finished cell of {NAMES[method]} at {e.say([level])}.")
-        found[level] = float(np.mean([r["distributions"][entry][kind]["mean"] for r in kept]))
-    if not found:
+        means[level] = float(np.mean([r["distributions"][entry][kind]["mean"] for r in results]))
+    if not means:
         raise NotMeasured("The recipe has no such logging policy.")
-    return found
+    return means
 
 
-def _apart(e: RunEvidence, found: Mapping[float, float], low: Iterable[float]) -> tuple[str, str]:
+def _apart(
+    e: RunEvidence, correlation: Mapping[float, float], low: Iterable[float]
+) -> tuple[str, str]:
     """Levels of a low correlation at which the bound rose: did R rise with it, or fall?
 
     Args:
@@ -418,7 +422,7 @@ def _apart(e: RunEvidence, found: Mapping[float, float], low: Iterable[float]) -
         rise = float(np.mean([r[-1] - r[0] for r, _ in series]))
         if rise < 0:
             fell.append(level)
-        elif rise > 0 and found[level] > 0:
+        elif rise > 0 and correlation[level] > 0:
             noisy.append(level)
     noise = (
         f"At {e.say(noisy)} R rose over training, and the bound in every seed; R is kept over "

@@ -23,11 +23,11 @@ def opg_always_violates(e: RunEvidence) -> Measurement:
     """Violations of the OPGs."""
     counts = {m: e.violations(m) for m in OPG}
     holds = all(c == n for by in counts.values() for c, n in by.values())
-    kept = [
+    why = [
         reasons.value_against_floor(e, m, [v for v, (c, n) in counts[m].items() if c < n])
         for m in OPG
     ]
-    return Measurement(by_method({m: counted(c) for m, c in counts.items()}), holds, because(*kept))
+    return Measurement(by_method({m: counted(c) for m, c in counts.items()}), holds, because(*why))
 
 
 def depsue_never_violates(e: RunEvidence) -> Measurement:
@@ -43,10 +43,10 @@ def depsue_never_violates(e: RunEvidence) -> Measurement:
 def novelty_grows_with_k(e: RunEvidence) -> Measurement:
     """Novelty over K, last policy."""
     e = e.shared(*DEPSUE)
-    one, two, five = (e.novelties(m) for m in DEPSUE)
-    grows = {v: one[v] < two[v] < five[v] for v in e.levels}
+    k1, k2, k5 = (e.novelties(m) for m in DEPSUE)
+    grows = {v: k1[v] < k2[v] < k5[v] for v in e.levels}
     where = e.say(v for v, ok in grows.items() if not ok)
-    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (one, two, five), strict=True)})
+    text = by_method({m: listed(x) for m, x in zip(DEPSUE, (k1, k2, k5), strict=True)})
     freed = [reasons.margin_frees_the_last(e, m) for m in DEPSUE[1:]]
     return Measurement(text, all(grows.values()), because(f"Not so at {where}.", *freed))
 
@@ -61,27 +61,33 @@ def more_novel_than_naive_safe(e: RunEvidence) -> Measurement:
     """Novelty of DEPSUE against Naive Safe Exploration, poor and medium logging policies."""
     e = e.shared(SAFE, *DEPSUE)
     levels = e.levels[-2:]
-    found = {m: e.novelties(m, levels) for m in (SAFE, *DEPSUE)}
-    holds = all(found[m][v] > found[SAFE][v] for m in DEPSUE for v in levels)
+    by_level = {m: e.novelties(m, levels) for m in (SAFE, *DEPSUE)}
+    holds = all(by_level[m][v] > by_level[SAFE][v] for m in DEPSUE for v in levels)
     fails = [
-        f"K = {m[-1]} at {v:g}" for m in DEPSUE for v in levels if found[m][v] <= found[SAFE][v]
+        f"K = {m[-1]} at {v:g}"
+        for m in DEPSUE
+        for v in levels
+        if by_level[m][v] <= by_level[SAFE][v]
     ]
     why = [f"Not so for {', '.join(fails)}."] if fails else []
     if not holds and e.paper.get("novelty_mean", "depsue_1", 0.5) is not None:
         why.append("In the paper's own table K = 1 and 2 are below it at .5, too.")
-    return Measurement(by_method({m: listed(x) for m, x in found.items()}), holds, because(*why))
+    return Measurement(by_method({m: listed(x) for m, x in by_level.items()}), holds, because(*why))
 
 
 def value_above_naive_safe(e: RunEvidence) -> Measurement:
     """Value of DEPSUE against Naive Safe Exploration."""
     e = e.shared(SAFE, *DEPSUE)
-    found = {m: e.values(m) for m in (SAFE, *DEPSUE)}
+    by_level = {m: e.values(m) for m in (SAFE, *DEPSUE)}
     fails = [
-        f"K = {m[-1]} at {v:g}" for m in DEPSUE for v in e.levels if found[m][v] <= found[SAFE][v]
+        f"K = {m[-1]} at {v:g}"
+        for m in DEPSUE
+        for v in e.levels
+        if by_level[m][v] <= by_level[SAFE][v]
     ]
     why = [f"Not so for {', '.join(fails)}."] if fails else []
     return Measurement(
-        by_method({m: listed(x) for m, x in found.items()}), not fails, because(*why)
+        by_method({m: listed(x) for m, x in by_level.items()}), not fails, because(*why)
     )
 
 

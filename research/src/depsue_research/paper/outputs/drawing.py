@@ -69,11 +69,11 @@ def with_intervals(
         method: gives colour and marker.
         style: further settings of the line.
     """
-    kept = [i for i, group in enumerate(groups) if len(group)]
+    filled = [i for i, group in enumerate(groups) if len(group)]
     axis.errorbar(
-        places[kept],
-        [mean(groups[i]) or 0.0 for i in kept],
-        yerr=[np.nan if (half := half_width(groups[i])) is None else half for i in kept],
+        places[filled],
+        [mean(groups[i]) or 0.0 for i in filled],
+        yerr=[np.nan if (half := half_width(groups[i])) is None else half for i in filled],
         **{
             "color": COLOURS[method],
             "marker": MARKERS[method],
@@ -97,11 +97,11 @@ def paper_marks(
 ) -> None:
     """The paper's figures as hollow marks, divided by `over`, where it has any."""
     printed = [paper.get(table, method, level) for level in runs.levels]
-    kept = [(x, y / over) for x, y in zip(places, printed, strict=True) if y is not None]
-    if kept:
+    marks = [(x, y / over) for x, y in zip(places, printed, strict=True) if y is not None]
+    if marks:
         axis.plot(
-            [x for x, _ in kept],
-            [y for _, y in kept],
+            [x for x, _ in marks],
+            [y for _, y in marks],
             ls="none",
             marker=MARKERS[method],
             ms=6.5,

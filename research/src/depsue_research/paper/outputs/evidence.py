@@ -108,23 +108,23 @@ class RunEvidence:
 
     def _levels_by(self, bottom: str, wanted: Callable[[float], bool]) -> tuple[float, ...]:
         """The levels whose mean of V(pi0) over another value is as wanted."""
-        found = []
+        levels = []
         for level in self.levels:
             ratio = self.runs.logging(level, "value_test") / self.runs.logging(level, bottom)
             if len(ratio) and wanted(float(ratio.mean())):
-                found.append(level)
-        return tuple(found)
+                levels.append(level)
+        return tuple(levels)
 
     def numbers(self, method: str, level: float, measure: Measure) -> FloatArray:
         """(n,) a measure over the seeds; NotMeasured where no cell is finished."""
-        found = self.runs.numbers(method, level, measure)
-        if not len(found):
+        numbers = self.runs.numbers(method, level, measure)
+        if not len(numbers):
             place = self.say([level])
             if method in self._compared:
                 names = ", ".join(NAMES[m] for m in self._compared)
                 raise NotMeasured(f"No seed with finished cells of all of {names} at {place}.")
             raise NotMeasured(f"No finished cell of {NAMES[method]} at {place}.")
-        return found
+        return numbers
 
     def means(
         self, method: str, measure: Measure, levels: Iterable[float] | None = None
@@ -135,13 +135,13 @@ class RunEvidence:
 
     def logging(self, top: str, bottom: str) -> dict[float, float]:
         """The mean over the seeds of a ratio of two figures of pi0's world, by level."""
-        found = {}
+        means = {}
         for level in self.levels:
             ratio = self.runs.logging(level, top) / self.runs.logging(level, bottom)
             if not len(ratio):
                 raise NotMeasured(f"No finished cell at {self.say([level])}.")
-            found[level] = float(ratio.mean())
-        return found
+            means[level] = float(ratio.mean())
+        return means
 
     def pooled(self, method: str, measure: Measure) -> FloatArray:
         """A measure over the cells of all levels and seeds."""
@@ -221,18 +221,18 @@ class Check:
     find: Callable[[RunEvidence], Measurement]
 
     def on(
-        self, evidence: RunEvidence, told: Callable[[str], str] = lambda reason: reason
+        self, evidence: RunEvidence, shorten: Callable[[str], str] = lambda reason: reason
     ) -> Claim:
         """The claim, with what was found; `told` may shorten a reason that was given before."""
         words = (self.statement, evidence.fill(self.criterion), self.where)
         try:
-            found = self.find(evidence)
+            measurement = self.find(evidence)
         except NotMeasured as missing:
             return Claim(*words, "-", UNKNOWN, str(missing))
-        if found.holds:
-            return Claim(*words, found.measured, HOLDS)
-        reason = " ".join(map(told, found.reasons)) or UNEXPLAINED
-        return Claim(*words, found.measured, FAILS, reason)
+        if measurement.holds:
+            return Claim(*words, measurement.measured, HOLDS)
+        reason = " ".join(map(shorten, measurement.reasons)) or UNEXPLAINED
+        return Claim(*words, measurement.measured, FAILS, reason)
 
 
 def listed(figures: Mapping[float, float], digits: int = 3) -> str:

@@ -151,8 +151,8 @@ def over_k(runs: Runs, paper: Published) -> Figure | None:
                 (row[1], novelty_of(how), "novelty_mean"),
             ):
                 places = level_axis(axis, runs) + shift
-                found = [runs.numbers(method, level, measure) for level in runs.levels]
-                with_intervals(axis, places, found, method)
+                numbers = [runs.numbers(method, level, measure) for level in runs.levels]
+                with_intervals(axis, places, numbers, method)
                 paper_marks(axis, places, runs, paper, table, method)
         words = "last policy" if how == "last" else "average over the deployments"
         row[0].set(ylabel=VALUE, title=words)
@@ -173,15 +173,15 @@ def over_k(runs: Runs, paper: Published) -> Figure | None:
 def stages(runs: Runs, paper: Published) -> Figure | None:
     """Value and novelty of the k-th deployment of DEPSUE (K=5), one line a level."""
     results = {level: runs.of("depsue_5", level) for level in runs.levels}
-    kept = [level for level in runs.levels if results[level]]
-    if not kept:
+    filled = [level for level in runs.levels if results[level]]
+    if not filled:
         return None
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     value, novelty = figure.subplots(1, 2)
     colours = colormaps["viridis"](np.linspace(0, 0.93, len(runs.levels)))
     handles = []
     for place, level in enumerate(runs.levels):
-        if level not in kept:
+        if level not in filled:
             continue
         style = {"color": colours[place], "marker": "osD^vPX"[place % 7], "ms": 5, "lw": 1.4}
         label = f"{runs.recipe.level_name} = {level:g}"
@@ -211,8 +211,8 @@ def wiki10(runs: Runs, paper: Published) -> Figure | None:
             (novelty, novelty_of(), "novelty_mean"),
         ):
             places = level_axis(axis, runs) + shift
-            found = [runs.numbers(method, level, measure) for level in runs.levels]
-            with_intervals(axis, places, found, method, ls="none")
+            numbers = [runs.numbers(method, level, measure) for level in runs.levels]
+            with_intervals(axis, places, numbers, method, ls="none")
             paper_marks(axis, places, runs, paper, table, method)
     for axis in (value, novelty):
         names = [f"{level:g}\n{paper.level_name(level)}" for level in runs.levels]
@@ -230,12 +230,14 @@ def _violation_rates(axis: Axes, places: FloatArray, runs: Runs, method: str) ->
     """Shares of seeds with exact 95% intervals: a t-interval of 0 of 5 would have no width. Of one
     seed there is none: it would span nearly everything."""
     counts = [runs.violations(method, level) for level in runs.levels]
-    kept = [i for i, (_, n) in enumerate(counts) if n]
-    rates = np.array([counts[i][0] / counts[i][1] for i in kept])
-    intervals = [rate_interval(*counts[i]) if counts[i][1] > 1 else (np.nan, np.nan) for i in kept]
+    filled = [i for i, (_, n) in enumerate(counts) if n]
+    rates = np.array([counts[i][0] / counts[i][1] for i in filled])
+    intervals = [
+        rate_interval(*counts[i]) if counts[i][1] > 1 else (np.nan, np.nan) for i in filled
+    ]
     limits = np.array(intervals).reshape(-1, 2)
     axis.errorbar(
-        places[kept],
+        places[filled],
         rates,
         yerr=np.clip([rates - limits[:, 0], limits[:, 1] - rates], 0, None),
         color=COLOURS[method],
@@ -421,8 +423,8 @@ def distributions(runs: Runs, paper: Published) -> Figure | None:
     grid = figure.subplots(3, len(levels), squeeze=False, sharex="row")
     for row, (entry, name, methods) in zip(grid, MODELS, strict=True):
         for axis, level in zip(row, levels, strict=True):
-            kept = next((h for m in methods if (h := _histograms(runs, m, level, entry))), [])
-            _two_histograms(axis, kept)
+            histograms = next((h for m in methods if (h := _histograms(runs, m, level, entry))), [])
+            _two_histograms(axis, histograms)
             axis.set(yticks=[])
             plain(axis)
         row[0].set_ylabel(name)
@@ -448,14 +450,14 @@ def _histograms(runs: Runs, method: str, level: float, entry: str) -> list[dict[
     return [r["distributions"][entry] for r in runs.of(method, level) if "distributions" in r]
 
 
-def _two_histograms(axis: Axes, kept: list[dict[str, Any]]) -> None:
+def _two_histograms(axis: Axes, histograms: list[dict[str, Any]]) -> None:
     """Shares per bin, averaged over seeds, from the first bin that is not empty to the last."""
-    if not kept:
+    if not histograms:
         axis.annotate("not finished", (0.5, 0.5), xycoords="axes fraction", ha="center", color=GREY)
         return
     edges = np.linspace(0, 1, BINS + 1)
     for kind, colour, fill in (("supported", SUPPORTED, True), ("novel", NOVEL, False)):
-        mean: FloatArray = np.mean([shares(h[kind], BINS) for h in kept], axis=0)
+        mean: FloatArray = np.mean([shares(h[kind], BINS) for h in histograms], axis=0)
         filled = np.flatnonzero(mean > 1e-4)
         part = slice(filled[0], filled[-1] + 1)
         axis.stairs(
@@ -467,7 +469,9 @@ def _two_histograms(axis: Axes, kept: list[dict[str, Any]]) -> None:
             lw=1.5,
             label=kind,
         )
-        axis.axvline(float(np.mean([h[kind]["mean"] for h in kept])), color=colour, ls="--", lw=1)
+        axis.axvline(
+            float(np.mean([h[kind]["mean"] for h in histograms])), color=colour, ls="--", lw=1
+        )
 
 
 def bound_against_r(runs: Runs, paper: Published) -> Figure | None:
@@ -486,8 +490,8 @@ def bound_against_r(runs: Runs, paper: Published) -> Figure | None:
             history = result["history"][0]
             r, bound = over_training(result)
             dots = axis.scatter(r, bound, c=history["step"], s=9, cmap="viridis")
-        found = [c for result in results if (c := r_and_bound(result)) is not None]
-        words = f", correlation {np.mean(found):.2f}" if found else ""
+        correlations = [c for result in results if (c := r_and_bound(result)) is not None]
+        words = f", correlation {np.mean(correlations):.2f}" if correlations else ""
         axis.set_title(f"{runs.recipe.level_name} = {level:g}{words}", fontsize=10)
         axis.axhline(runs.recipe.floor, color=RED, ls="--", lw=1.1, zorder=0)
         axis.locator_params(nbins=5)

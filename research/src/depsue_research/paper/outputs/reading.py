@@ -72,10 +72,10 @@ class Runs:
 
     @cached_property
     def _by_method_and_level(self) -> dict[tuple[str, float], list[Result]]:
-        found: dict[tuple[str, float], list[Result]] = {}
+        groups: dict[tuple[str, float], list[Result]] = {}
         for cell in sorted(self.results):
-            found.setdefault((cell.method, cell.level), []).append(self.results[cell])
-        return found
+            groups.setdefault((cell.method, cell.level), []).append(self.results[cell])
+        return groups
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -129,31 +129,31 @@ class Runs:
 
     def logging(self, level: float, name: str) -> FloatArray:
         """(n,) a figure of pi0's world at a level, one number a seed, from any method's cells."""
-        found: dict[int, float] = {}
+        by_seed: dict[int, float] = {}
         for method in self.recipe.methods:
             for result in self.of(method, level):
-                found.setdefault(int(result["seed"]), float(result["logging"][name]))
-        return np.asarray([found[seed] for seed in sorted(found)], dtype=float)
+                by_seed.setdefault(int(result["seed"]), float(result["logging"][name]))
+        return np.asarray([by_seed[seed] for seed in sorted(by_seed)], dtype=float)
 
     def best_novelty(self) -> FloatArray:
         """(n,) the novelty of pi*, which does not depend on the level, one number a seed."""
-        found: dict[int, float] = {}
+        by_seed: dict[int, float] = {}
         for method in self.methods:
             for result in self.over(method):
                 novelty = float(result["logging"]["best_novelty_test"])
-                found.setdefault(int(result["seed"]), novelty)
-        return np.asarray([found[seed] for seed in sorted(found)], dtype=float)
+                by_seed.setdefault(int(result["seed"]), novelty)
+        return np.asarray([by_seed[seed] for seed in sorted(by_seed)], dtype=float)
 
     def shared(self, methods: Iterable[str]) -> Runs:
         """Without the cells of these methods whose level and seed not all of them have finished."""
         wanted = tuple(methods)
-        kept = {
+        shared = {
             cell: result
             for cell, result in self.results.items()
             if cell.method not in wanted
             or all(Cell(cell.seed, cell.level, m) in self.results for m in wanted)
         }
-        return Runs(self.recipe, kept)
+        return Runs(self.recipe, shared)
 
     def optimality(self, level: float) -> FloatArray:
         """(n,) V(pi0) / V(pi*) over the test users, one number a seed."""

@@ -38,13 +38,15 @@ def value_against_floor(e: RunEvidence, method: str, levels: Sequence[float]) ->
     if not levels:
         return ""
     counts = e.violations(method, levels)
-    some = {v: (c, n) for v, (c, n) in counts.items() if c}
-    kept = {v: x for v, x in e.values(method, levels).items() if v not in some}
-    losing = {v: x for v, x in kept.items() if x < 1}
-    gaining = {v: x for v, x in kept.items() if x >= 1}
+    violated = {v: (c, n) for v, (c, n) in counts.items() if c}
+    safe = {v: x for v, x in e.values(method, levels).items() if v not in violated}
+    losing = {v: x for v, x in safe.items() if x < 1}
+    gaining = {v: x for v, x in safe.items() if x >= 1}
     text = ""
-    if some:
-        where = ", ".join(f"in {c} of {n} seeds only at {e.say([v])}" for v, (c, n) in some.items())
+    if violated:
+        where = ", ".join(
+            f"in {c} of {n} seeds only at {e.say([v])}" for v, (c, n) in violated.items()
+        )
         text += f"{NAMES[method]} violated it {where}. "
     if losing:
         text += (
@@ -64,7 +66,7 @@ def noise_of_seeds(e: RunEvidence, gaps: Mapping[float, float], within: float) -
         gaps: those that are too large, by level.
         within: how large they may be.
     """
-    told = []
+    sentences = []
     for level, gap in gaps.items():
         ratio = e.runs.optimality(level)
         spread = deviation(ratio)
@@ -72,11 +74,11 @@ def noise_of_seeds(e: RunEvidence, gaps: Mapping[float, float], within: float) -
             continue
         error = spread / math.sqrt(len(ratio))
         if abs(gap) - 2 * error <= within:
-            told.append(
+            sentences.append(
                 f"At {e.say([level])} the gap is within the noise of {len(ratio)} seeds (standard "
                 f"error {error:.3f})."
             )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def margin_frees_the_last(
@@ -115,17 +117,17 @@ def of_violations(e: RunEvidence, method: str, *senses: str) -> tuple[str, ...]:
         method: which K.
         senses: keys of OVER_DEPLOYMENTS; those in which it was not violated are passed over.
     """
-    found: list[str] = []
+    sentences: list[str] = []
     for how in senses if deployments_of(method) > 1 else senses[:1]:  # K = 1: all are the same
         if not _violating(e, method, how):
             continue
-        found += [
+        sentences += [
             average_keeps_the_floor(e, method) if how == "last" else "",
             training_users_keep_the_floor(e, method, how),
             bound_above_truth(e, method, how),
             _not_reached(_looked_at(_violating(e, method, how), how), _which(method, how)),
         ]
-    return tuple(found)
+    return tuple(sentences)
 
 
 SENSES = {
@@ -321,14 +323,14 @@ def model_is_right(e: RunEvidence) -> str:
     if not results:
         return ""
     truth = np.array([_means(r, "q")[1] for r in results])
-    told = np.array([_means(r, "q_hat")[1] for r in results])
-    off = float(np.abs(told / truth - 1).max())
+    predicted = np.array([_means(r, "q_hat")[1] for r in results])
+    off = float(np.abs(predicted / truth - 1).max())
     if off > 0.05:
         return ""
     return (
         f"The naive q-hat is right about novel actions on average: its mean over them is within "
-        f"{off:.1%} of the truth in every cell ({told.mean():.3f} against {truth.mean():.3f}), so "
-        "there is little overestimation."
+        f"{off:.1%} of the truth in every cell ({predicted.mean():.3f} against {truth.mean():.3f}),"
+        " so there is little overestimation."
     )
 
 
@@ -359,16 +361,16 @@ def _means(result: Result, entry: str) -> tuple[float, float]:
 
 def _deviation_of_q(e: RunEvidence) -> float | None:
     """The standard deviation of q over users and novel actions, from the kept histograms."""
-    kept = [
+    histograms = [
         shares(r["distributions"]["q"]["novel"], BINS)
         for m in NAIVE
         for v in e.levels
         for r in e.runs.of(m, v)
         if "distributions" in r
     ]
-    if not kept:
+    if not histograms:
         return None
-    weights = np.mean(kept, axis=0)
+    weights = np.mean(histograms, axis=0)
     middles = (np.arange(BINS) + 0.5) / BINS
     mean = np.average(middles, weights=weights)
     return float(np.sqrt(np.average((middles - mean) ** 2, weights=weights)))

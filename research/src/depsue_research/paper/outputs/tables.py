@@ -87,8 +87,8 @@ def logging_policies(runs: Runs, paper: Published) -> Table:
             rows.append((name, "paper", *map(number, printed)))
             rows.append((name, "gap", *map(signed, gaps)))
     for name, key in (("V(uniform)", "uniform_test"), ("V(pi*)", "best_test")):
-        found = [mean(runs.logging(level, key)) for level in runs.levels]
-        rows.append((name, "here", *map(number, found)))
+        means = [mean(runs.logging(level, key)) for level in runs.levels]
+        rows.append((name, "here", *map(number, means)))
     return Table(
         "logging_policies",
         f"Logging policies: value and optimality, mean over {runs.seeds_in_words()}",
@@ -173,8 +173,8 @@ def adequate_novelty(runs: Runs, paper: Published) -> Table:
     rows: list[Row] = []
     for method in runs.methods:
         for how in policies_of(method):
-            found = [runs.numbers(method, level, novelty(how)) for level in runs.levels]
-            cells = [rate(int((f >= ADEQUATE).sum()), len(f)) for f in found]
+            numbers = [runs.numbers(method, level, novelty(how)) for level in runs.levels]
+            cells = [rate(int((f >= ADEQUATE).sum()), len(f)) for f in numbers]
             rows.append((NAMES[method], POLICIES[how], "here", *cells))
         if paper.row("novelty_reached", method):
             printed = [paper.get("novelty_reached", method, level) for level in runs.levels]
@@ -201,8 +201,8 @@ def _figure_rows(
     """The rows of one figure of one method: each of its policies, then the paper's."""
     rows: list[Row] = []
     for how in policies_of(method):
-        found = [over_seeds(runs.numbers(method, v, measure(how))) for v in runs.levels]
-        rows.append((NAMES[method], POLICIES[how], figure, "here", *map(number, found)))
+        figures = [over_seeds(runs.numbers(method, v, measure(how))) for v in runs.levels]
+        rows.append((NAMES[method], POLICIES[how], figure, "here", *map(number, figures)))
     if paper.row(table, method):
         printed = [paper.get(table, method, level) for level in runs.levels]
         rows.append((NAMES[method], NONE, figure, "paper", *map(number, printed)))
@@ -378,8 +378,8 @@ def _unsafe(runs: Runs, methods: Sequence[str]) -> str:
 def _novel(runs: Runs, methods: Sequence[str]) -> str:
     parts = []
     for method in methods:
-        found = np.concatenate([runs.numbers(method, v, novelty()) for v in runs.levels])
-        parts.append(f"{NAMES[method]} {number(mean(found))}")
+        numbers = np.concatenate([runs.numbers(method, v, novelty()) for v in runs.levels])
+        parts.append(f"{NAMES[method]} {number(mean(numbers))}")
     return "Mean: " + ", ".join(parts) if parts else "Not measured yet"
 
 
@@ -442,12 +442,12 @@ def training(runs: Runs, paper: Published) -> Table | None:
         for k in range(1, deployments_of(method) + 1):
             name = (NAMES[method], str(k))
             for figure in ("margin", "need", "bound"):
-                found = [mean(runs.numbers(method, v, _over_pi0(figure, k))) for v in runs.levels]
-                rows.append((*name, figure, *map(number, found)))
+                means = [mean(runs.numbers(method, v, _over_pi0(figure, k))) for v in runs.levels]
+                rows.append((*name, figure, *map(number, means)))
             passed = [runs.numbers(method, v, _passed(k)) for v in runs.levels]
             rows.append((*name, "passed", *[rate(float(p.sum()), len(p)) for p in passed]))
-            found = [mean(runs.numbers(method, v, _true_value(k))) for v in runs.levels]
-            rows.append((*name, "true value", *map(number, found)))
+            means = [mean(runs.numbers(method, v, _true_value(k))) for v in runs.levels]
+            rows.append((*name, "true value", *map(number, means)))
     if not rows:
         return None
     return Table(
