@@ -25,6 +25,7 @@ from depsue.serving.app import App
 from depsue.serving.joining import export_served
 from depsue.serving.service import Service
 from depsue.serving.settings import SPOOL, ServingSettings, declared
+from depsue.serving.store import SCHEMA, Store
 
 
 def context(k: int = 0) -> dict[str, float]:
@@ -205,6 +206,22 @@ def test_a_stop_holds_over_a_restart_until_a_person_resumes(campaign: Campaign, 
             assert call.post("/v1/policy/resume", {"reason": "again"}).status == 409
         service.close()
     assert not (campaign.files.folder / "stopped.json").exists()
+
+
+def test_a_stop_of_the_first_version_holds(campaign: Campaign, serve: Serve) -> None:
+    (campaign.files.folder / "tripped.json").write_text('{"reason": "a test"}')
+    assert serve().stopped == "a test"
+    assert (campaign.files.folder / "stopped.json").exists()
+
+
+def test_a_store_of_a_newer_version_is_not_served(campaign: Campaign, serve: Serve) -> None:
+    store = Store(campaign.files.folder / "decisions.db", "spring", writing=True)
+    store.open()
+    store.close()
+    with store.database.writing() as connection:
+        connection.execute(SCHEMA.versions.insert().values(version=9, at="later", depsue="9.0"))
+    with pytest.raises(FileError, match="install a newer depsue; the store of decisions was not"):
+        serve()
 
 
 def test_the_monitor_stops_the_policy_when_what_is_served_earns_too_little(

@@ -22,7 +22,7 @@ from depsue.serving.deciding import Endpoint
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import ContextDrift, MonitorFinding
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, STOPPED, ServingSettings, store_address
+from depsue.serving.settings import SPOOL, STOPPED, STOPPED_BEFORE, ServingSettings, store_address
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.watching import MonitorRun
 from depsue.serving.worker import Worker
@@ -105,6 +105,8 @@ class Service:
                 found=f"another process serves {self.campaign.name!r} from {self.store.name}",
                 cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
             )
+        with suppress(FileNotFoundError):
+            (self.folder / STOPPED_BEFORE).rename(self._stop_file)
         self._stopped = self._remembered_stop()
         self.worker.start()
         self._stopped = self._stopped or self._recorded_stop()

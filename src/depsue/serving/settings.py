@@ -17,6 +17,8 @@ from depsue.files import write_file
 STORE = "decisions.db"
 SPOOL = "spool"
 STOPPED = "stopped.json"
+STOPPED_BEFORE = "tripped.json"
+"""What that file was called in the first version."""
 
 
 def store_address(campaign: Campaign, store: str | None) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -139,6 +139,7 @@ def new_ids(count: int, now: float | None = None) -> list[str]:
     return [head + noise[20 * k : 20 * (k + 1)] for k in range(count)]
 
 
+# The tables as queries see them; `SCHEMA` below makes them.
 decisions = table(
     "serving_decisions",
     "seq campaign id at round policy decided_by why action propensity p_policy p_pi0 holdout "
@@ -147,77 +148,6 @@ decisions = table(
 rewards = table("serving_rewards", "decision name event value received shown")
 events = table("serving_events", "seq campaign at kind round policy reason by after")
 _OF_DECISION = [column for column in decisions.c if column.name not in ("seq", "campaign")]
-
-_DECISIONS = """CREATE TABLE IF NOT EXISTS serving_decisions (seq {serial},
- campaign TEXT NOT NULL, id TEXT NOT NULL UNIQUE, at DOUBLE PRECISION NOT NULL,
- round INTEGER NOT NULL, policy TEXT NOT NULL,
- arm TEXT NOT NULL CHECK (arm IN ('policy', 'holdout', 'pi0')), why TEXT NOT NULL,
- action INTEGER NOT NULL,
- propensity DOUBLE PRECISION NOT NULL CHECK (propensity > 0 AND propensity <= 1),
- p_policy DOUBLE PRECISION NOT NULL, p_pi0 DOUBLE PRECISION NOT NULL,
- holdout DOUBLE PRECISION NOT NULL, context TEXT NOT NULL, unit TEXT, "key" TEXT, asked TEXT,
- candidates TEXT)"""
-_KEYS = """CREATE UNIQUE INDEX IF NOT EXISTS serving_keys ON serving_decisions (campaign, "key")
- WHERE "key" IS NOT NULL"""
-_REWARDS = """CREATE TABLE IF NOT EXISTS serving_rewards (decision TEXT NOT NULL,
- name TEXT NOT NULL, event TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
- received DOUBLE PRECISION NOT NULL, shown INTEGER, PRIMARY KEY (decision, name, event))
- {without_rowid}"""
-_EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT NULL,
- at DOUBLE PRECISION NOT NULL,
- kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
- round INTEGER NOT NULL, policy TEXT NOT NULL, reason TEXT NOT NULL, "by" TEXT NOT NULL,
- "after" BIGINT NOT NULL)"""
-_NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE kind END"
-
-
-def _events_table(name: str, kinds: str) -> str:
-    return _EVENTS.replace("{name}", name).replace("{kinds}", kinds)
-
-
-SCHEMA = Schema(
-    versions=table("serving_schema", "version at depsue"),
-    migrations=(
-        # The tables as they were before stores had a version: where they are, they stay.
-        Migration(
-            both=(
-                _DECISIONS,
-                _KEYS,
-                _REWARDS,
-                _events_table("serving_events", "('watch', 'trip', 'lift')"),
-            )
-        ),
-        # A trip is called a stop, a lift a resume, an arm who decided. SQLite cannot change a
-        # constraint, so the table of events is made anew.
-        Migration(
-            both=("ALTER TABLE serving_decisions RENAME COLUMN arm TO decided_by",),
-            sqlite=(
-                _events_table("serving_events_2", "('watch', 'stop', 'resume')"),
-                "INSERT INTO serving_events_2 SELECT seq, campaign, at, "
-                f'{_NEW_KIND}, round, policy, reason, "by", "after" FROM serving_events',
-                "DROP TABLE serving_events",
-                "ALTER TABLE serving_events_2 RENAME TO serving_events",
-            ),
-            postgresql=(
-                "ALTER TABLE serving_events DROP CONSTRAINT serving_events_kind_check",
-                f"UPDATE serving_events SET kind = {_NEW_KIND}",
-                "ALTER TABLE serving_events ADD CONSTRAINT serving_events_kind_check "
-                "CHECK (kind IN ('watch', 'stop', 'resume'))",
-            ),
-        ),
-    ),
-    unversioned=frozenset({"serving_decisions", "serving_rewards", "serving_events"}),
-    absent="start the service first: depsue serve",
-)
-_PROFILE = Profile(
-    what="store of decisions",
-    pragmas=WRITE_AHEAD_LOG,
-    connect_timeout=3,
-    again="; the service goes on by itself",
-    error=StoreGone,
-)
-_WAIT = 5.0
-"""Seconds that a write to a file waits for its turn."""
 
 
 class Store:
@@ -265,12 +195,19 @@ class Store:
             except SQLAlchemyError:
                 connection.invalidate()
 
-    def hold(self) -> AbstractContextManager[bool]:
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
         """Keep other processes from writing to a file; False if another does.
 
         On PostgreSQL several may write, and nothing is held.
         """
-        return hold_file(f"{self.name}.lock") if self.is_file else nullcontext(True)
+        with ExitStack() as stack:
+            held = True
+            if self.is_file:
+                with self.database.translating():
+                    Path(self.name).parent.mkdir(parents=True, exist_ok=True)
+                    held = stack.enter_context(hold_file(f"{self.name}.lock"))
+            yield held
 
     def write(
         self,
@@ -442,7 +379,7 @@ class Store:
     def _require_newest(self) -> None:
         """Before the first read: bring an older store up to date, while nobody serves from it."""
         if not self._is_newest and schema_version(self._reader, SCHEMA) < len(SCHEMA.migrations):
-            with self.database.translating(), self.hold() as held:
+            with self.hold() as held:
                 require(
                     held,
                     "an older store of decisions is brought up to date while nobody writes to it",
@@ -463,3 +400,75 @@ def _closed(rows: list[sa.Row[Any]], until: float) -> list[sa.Row[Any]]:
 
 def _chunks(values: Sequence[Any]) -> Iterable[list[Any]]:
     return (list(values[k : k + 5000]) for k in range(0, len(values), 5000))
+
+
+_DECISIONS = """CREATE TABLE IF NOT EXISTS serving_decisions (seq {serial},
+ campaign TEXT NOT NULL, id TEXT NOT NULL UNIQUE, at DOUBLE PRECISION NOT NULL,
+ round INTEGER NOT NULL, policy TEXT NOT NULL,
+ arm TEXT NOT NULL CHECK (arm IN ('policy', 'holdout', 'pi0')), why TEXT NOT NULL,
+ action INTEGER NOT NULL,
+ propensity DOUBLE PRECISION NOT NULL CHECK (propensity > 0 AND propensity <= 1),
+ p_policy DOUBLE PRECISION NOT NULL, p_pi0 DOUBLE PRECISION NOT NULL,
+ holdout DOUBLE PRECISION NOT NULL, context TEXT NOT NULL, unit TEXT, "key" TEXT, asked TEXT,
+ candidates TEXT)"""
+_KEYS = """CREATE UNIQUE INDEX IF NOT EXISTS serving_keys ON serving_decisions (campaign, "key")
+ WHERE "key" IS NOT NULL"""
+_REWARDS = """CREATE TABLE IF NOT EXISTS serving_rewards (decision TEXT NOT NULL,
+ name TEXT NOT NULL, event TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
+ received DOUBLE PRECISION NOT NULL, shown INTEGER, PRIMARY KEY (decision, name, event))
+ {without_rowid}"""
+_EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT NULL,
+ at DOUBLE PRECISION NOT NULL,
+ kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
+ round INTEGER NOT NULL, policy TEXT NOT NULL, reason TEXT NOT NULL, "by" TEXT NOT NULL,
+ "after" BIGINT NOT NULL)"""
+_NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE kind END"
+
+
+def _events_table(name: str, kinds: str) -> str:
+    return _EVENTS.replace("{name}", name).replace("{kinds}", kinds)
+
+
+SCHEMA = Schema(
+    versions=table("serving_schema", "version at depsue"),
+    migrations=(
+        # The tables as they were before stores had a version: where they are, they stay.
+        Migration(
+            both=(
+                _DECISIONS,
+                _KEYS,
+                _REWARDS,
+                _events_table("serving_events", "('watch', 'trip', 'lift')"),
+            )
+        ),
+        # A trip is called a stop, a lift a resume, an arm who decided. SQLite cannot change a
+        # constraint, so the table of events is made anew.
+        Migration(
+            both=("ALTER TABLE serving_decisions RENAME COLUMN arm TO decided_by",),
+            sqlite=(
+                _events_table("serving_events_2", "('watch', 'stop', 'resume')"),
+                "INSERT INTO serving_events_2 SELECT seq, campaign, at, "
+                f'{_NEW_KIND}, round, policy, reason, "by", "after" FROM serving_events',
+                "DROP TABLE serving_events",
+                "ALTER TABLE serving_events_2 RENAME TO serving_events",
+            ),
+            postgresql=(
+                "ALTER TABLE serving_events DROP CONSTRAINT serving_events_kind_check",
+                f"UPDATE serving_events SET kind = {_NEW_KIND}",
+                "ALTER TABLE serving_events ADD CONSTRAINT serving_events_kind_check "
+                "CHECK (kind IN ('watch', 'stop', 'resume'))",
+            ),
+        ),
+    ),
+    unversioned=frozenset({"serving_decisions", "serving_rewards", "serving_events"}),
+    absent="start the service first: depsue serve",
+)
+_PROFILE = Profile(
+    what="store of decisions",
+    pragmas=WRITE_AHEAD_LOG,
+    connect_timeout=3,
+    again="; the service goes on by itself",
+    error=StoreGone,
+)
+_WAIT = 5.0
+"""Seconds that a write to a file waits for its turn."""
