@@ -51,18 +51,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=20_000_000)
     parser.add_argument("--folder", type=Path, default=Path("check-logs"))
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    for number in range(-(-given.rows // PIECE)):
-        path = given.folder / f"part-{number:04d}.parquet"
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for number in range(-(-options.rows // PIECE)):
+        path = options.folder / f"part-{number:04d}.parquet"
         if not path.exists():
-            piece(min(PIECE, given.rows - number * PIECE), number).write_parquet(path)
-    command = [sys.executable, "-m", "depsue", "check", str(given.folder), "--json"]
+            piece(min(PIECE, options.rows - number * PIECE), number).write_parquet(path)
+    command = [sys.executable, "-m", "depsue", "check", str(options.folder), "--json"]
     start = time.perf_counter()
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    report = json.loads(found.stdout)
+    report = json.loads(done.stdout)
     rows = report["facts"]["rows"]
     print(f"{report['verdict']}: {rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows/s")
     print(f"peak memory {peak:,.0f} MiB")

@@ -55,13 +55,13 @@ def prepare(data: Path, out: Path, position: int) -> dict[str, LogMapping]:
     """Write items.csv, logs.csv, logs-all.csv, both mappings and pi0/; the mappings by name."""
     sample = read_sample(data)
     write_files(sample, out, position)
-    one = mapping_of(out / "logs.csv")
-    every = of_all_positions(one, sample.random["position"].unique().sort().to_list())
-    write_mapping(one, out / "mapping.toml", force=True)
+    single = mapping_of(out / "logs.csv")
+    every = of_all_positions(single, sample.random["position"].unique().sort().to_list())
+    write_mapping(single, out / "mapping.toml", force=True)
     write_mapping(every, out / "mapping-all.toml", force=True)
     catalogue = read_items(out / "items.csv").catalogue
     save(Uniform(~catalogue.novel), out / "pi0", catalogue=catalogue)
-    return {"logs": one, "logs-all": every}
+    return {"logs": single, "logs-all": every}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +113,9 @@ def cells_of(task: Task) -> list[Cell]:
     return study(name, world, ByItem(setting.bts), [n], replications, seed=seed)
 
 
-def bounds_study(setting: Setting, given: argparse.Namespace) -> list[Cell]:
+def bounds_study(setting: Setting, options: argparse.Namespace) -> list[Cell]:
     """Every world at every number of rows."""
-    common, rare = given.click_rate, setting.rate
+    common, rare = options.click_rate, setting.rate
     size, new = len(setting.catalogue), int(setting.catalogue.novel.sum())
     worlds = [
         (f"all {size} items logged, {common:.1%} clicks", common, False),
@@ -123,13 +123,13 @@ def bounds_study(setting: Setting, given: argparse.Namespace) -> list[Cell]:
         (f"all {size} items logged, {rare:.2%} clicks", rare, False),
     ]
     tasks: list[Task] = [
-        (name, setting, rate, novel, n, given.replications, given.seed)
+        (name, setting, rate, novel, n, options.replications, options.seed)
         for name, rate, novel in worlds
-        for n in given.rows
+        for n in options.rows
     ]
-    if given.workers == 1:
+    if options.workers == 1:
         return [cell for task in tasks for cell in cells_of(task)]
-    with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         return [cell for cells in pool.map(cells_of, tasks) for cell in cells]
 
 
@@ -141,8 +141,8 @@ def known_round(
     logs, items = out / f"known-{rows}-{seed}.parquet", out / "known-items.parquet"
     write_items(setting.catalogue, items)
     write_logs(world.deploy(world.logging_policy, rows, round=0), logs)
-    found = walk(logs.stem, logs, items, mapping_of(logs), out / "campaigns")
-    return found, truths(found.campaign, world)
+    steps = walk(logs.stem, logs, items, mapping_of(logs), out / "campaigns")
+    return steps, truths(steps.campaign, world)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -157,11 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--click-rate", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    given = parser.parse_args(arguments)
-    out = writable_folder(given.out)
-    mappings = prepare(given.data, out, given.position)
+    options = parser.parse_args(arguments)
+    out = writable_folder(options.out)
+    mappings = prepare(options.data, out, options.position)
     lines: list[str] = []
-    if given.part in ("all", "real"):
+    if options.part in ("all", "real"):
         walks = {
             name: walk(
                 f"open-bandit-{name}", out / f"{name}.csv", out / "items.csv", mapping,
@@ -170,11 +170,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, mapping in mappings.items()
         }  # fmt: skip
         lines += reading(walks)
-    if given.part in ("all", "known"):
-        setting = setting_of(given.data, out, given.position)
-        cells = bounds_study(setting, given)
-        found, truth = known_round(setting, out, given.click_rate, max(given.rows), given.seed)
-        lines += cells_table(cells, setting.apart) + round_table(found, truth)
+    if options.part in ("all", "known"):
+        setting = setting_of(options.data, out, options.position)
+        cells = bounds_study(setting, options)
+        steps, truth = known_round(
+            setting, out, options.click_rate, max(options.rows), options.seed
+        )
+        lines += cells_table(cells, setting.apart) + round_table(steps, truth)
         figure = figure_bounds(cells)
         with rc_context({"svg.hashsalt": "depsue"}):
             (out / "bounds.svg").write_text(str(as_svg(figure)), encoding="utf-8")

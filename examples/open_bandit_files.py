@@ -52,8 +52,8 @@ def read_sample(folder: str | Path) -> Sample:
     )
     logs = [_read(place / policy / "all" / "all.csv") for policy in ("random", "bts")]
     logs = [
-        one.select(name for name in one.columns if name in KEPT or name.startswith(FEATURES))
-        for one in logs
+        table.select(name for name in table.columns if name in KEPT or name.startswith(FEATURES))
+        for table in logs
     ]
     _require_uniform(logs[0], len(items))
     return Sample(logs[0], logs[1], items, tuple(items["item_id"][-NEW:]))
@@ -62,8 +62,8 @@ def read_sample(folder: str | Path) -> Sample:
 def without_new(sample: Sample) -> pl.DataFrame:
     """The rows of `random` without those of the new items, with the propensities of the rest."""
     mass = len(sample.new) / len(sample.items)
-    kept = sample.random.filter(~pl.col("item_id").is_in(sample.new))
-    return kept.with_columns(pl.col("propensity_score") / (1 - mass))
+    rows = sample.random.filter(~pl.col("item_id").is_in(sample.new))
+    return rows.with_columns(pl.col("propensity_score") / (1 - mass))
 
 
 def marked_items(sample: Sample) -> pl.DataFrame:
@@ -90,8 +90,8 @@ def bts_shares(sample: Sample, position: int) -> FloatArray:
     """
     rows = sample.bts.filter(pl.col("position") == position)
     means = rows.group_by("item_id").agg(p=pl.col("propensity_score").mean())
-    found = sample.items.select("item_id").join(means, on="item_id", how="left").sort("item_id")
-    shares = found["p"].fill_null(0.0).to_numpy()
+    joined = sample.items.select("item_id").join(means, on="item_id", how="left").sort("item_id")
+    shares = joined["p"].fill_null(0.0).to_numpy()
     return np.asarray(shares / shares.sum())
 
 
@@ -105,7 +105,7 @@ def bts_counts(sample: Sample, position: int) -> FloatArray:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        found = pl.read_csv(path)
+        table = pl.read_csv(path)
     except (OSError, pl.exceptions.PolarsError) as problem:
         raise FileError(
             "the folder must hold random/all and bts/all, with all.csv and item_context.csv",
@@ -113,9 +113,9 @@ def _read(path: Path) -> pl.DataFrame:
             cure="unpack the Open Bandit Dataset, or its small sample, and name that folder",
         ) from problem
     needed = ("item_id",) if path.name == "item_context.csv" else KEPT
-    missing = [name for name in needed if name not in found.columns]
+    missing = [name for name in needed if name not in table.columns]
     require(not missing, f"{path} needs the columns {needed}", found=missing, error=FileError)
-    return found
+    return table
 
 
 def _require_uniform(logs: pl.DataFrame, size: int) -> None:

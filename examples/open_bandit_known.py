@@ -69,7 +69,7 @@ class Cell:
         bound: its name.
         truth: V(pi), exactly.
         floor: C, absolute.
-        found: (replications,) the bounds.
+        bounds: (replications,) the bounds.
     """
 
     world: str
@@ -77,27 +77,27 @@ class Cell:
     bound: str
     truth: float
     floor: float
-    found: FloatArray
+    bounds: FloatArray
 
     @property
     def above(self) -> int:
         """Bounds above the truth: errors."""
-        return int((self.found > self.truth).sum())
+        return int((self.bounds > self.truth).sum())
 
     @property
     def p(self) -> float:
         """P(so many or more) if a bound errs exactly delta of the time: the one-sided test."""
-        return binomial_tail(self.above, len(self.found), DELTA)
+        return binomial_tail(self.above, len(self.bounds), DELTA)
 
     @property
     def ratio(self) -> FloatArray:
         """(replications,) bound / truth."""
-        return np.asarray(self.found / self.truth)
+        return np.asarray(self.bounds / self.truth)
 
     @property
     def passed(self) -> float:
         """Share of certificates that passed."""
-        return float((self.found >= self.floor).mean())
+        return float((self.bounds >= self.floor).mean())
 
 
 def study(
@@ -118,14 +118,14 @@ def study(
     levels = MixtureLadder((target,), np.ones((1, 1)))
     cells = []
     for n in rows:
-        found: dict[str, list[float]] = {bound: [] for bound in BOUNDS}
+        bounds: dict[str, list[float]] = {bound: [] for bound in BOUNDS}
         for replication in range(replications):
             other = world.reseeded(rng.derive(seed, name, n, replication))
             folds = three_folds(other.deploy(world.logging_policy, n, round=0), "open bandit")
             for bound in BOUNDS:
                 rules = Rules((promise,), DELTA, bound)
-                found[bound].append(certify(levels, folds, rules, Reads()).verdicts[0].bound)
-        cells += [Cell(name, n, b, truth, floor, np.array(found[b])) for b in BOUNDS]
+                bounds[bound].append(certify(levels, folds, rules, Reads()).verdicts[0].bound)
+        cells += [Cell(name, n, b, truth, floor, np.array(bounds[b])) for b in BOUNDS]
     return cells
 
 
@@ -155,12 +155,12 @@ def truths(campaign: Campaign, world: World) -> list[Truth]:
         world.contexts, RewardTable(nothing), world.catalogue, Uniform(~world.catalogue.novel),
         seed=0,
     )  # fmt: skip
-    found = []
+    truth = []
     for choice in campaign.choices(1):
         policy = campaign.policy(1, campaign.hash_of_choice(1, choice))
         value, novelty = world.value_and_novelty(policy)
-        found.append(Truth(choice.what, novelty, value / pi0, worthless.value(policy) / pi0))
-    return found
+        truth.append(Truth(choice.what, novelty, value / pi0, worthless.value(policy) / pi0))
+    return truth
 
 
 def figure_bounds(cells: Sequence[Cell]) -> Figure:

@@ -18,30 +18,30 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def reading(walks: dict[str, Walk]) -> list[str]:
     """Part one: what the real logs show."""
-    found = list(walks.values())
+    steps = list(walks.values())
     facts = [
-        ("rows", [f"{one.plan.rows:,}" for one in found]),
-        ("clicks", [str(one.check.facts.rewarded_rows) for one in found]),
-        ("click rate", [f"{one.check.facts.mean_reward:.3%}" for one in found]),
-        ("verdict of check", [one.check.verdict for one in found]),
-        ("certain without data: novelty", [f"{one.plan.certain:.1%}" for one in found]),
-        ("plan's pick: novelty", [f"{one.plan.pick.novelty:.1%}" for one in found]),
-        ("rows that certify", [f"{one.certificate.verdicts[0].n:,}" for one in found]),
-        ("clicks among them", [str(one.clicks) for one in found]),
-        ("levels listed, tested", [_levels(one) for one in found]),
-        ("bound (need: 0)", [f"{one.certificate.verdicts[0].bound:+.5f}" for one in found]),
-        ("certificate", ["passed" if one.certificate.passed else "failed" for one in found]),
-        ("certified novelty", [_certified(one) for one in found]),
+        ("rows", [f"{step.plan.rows:,}" for step in steps]),
+        ("clicks", [str(step.check.facts.rewarded_rows) for step in steps]),
+        ("click rate", [f"{step.check.facts.mean_reward:.3%}" for step in steps]),
+        ("verdict of check", [step.check.verdict for step in steps]),
+        ("certain without data: novelty", [f"{step.plan.certain:.1%}" for step in steps]),
+        ("plan's pick: novelty", [f"{step.plan.pick.novelty:.1%}" for step in steps]),
+        ("rows that certify", [f"{step.certificate.verdicts[0].n:,}" for step in steps]),
+        ("clicks among them", [str(step.clicks) for step in steps]),
+        ("levels listed, tested", [_levels(step) for step in steps]),
+        ("bound (need: 0)", [f"{step.certificate.verdicts[0].bound:+.5f}" for step in steps]),
+        ("certificate", ["passed" if step.certificate.passed else "failed" for step in steps]),
+        ("certified novelty", [_certified(step) for step in steps]),
     ]
     rows = [[name, *values] for name, values in facts]
-    for place, (level, _) in enumerate(found[0].plan.needed):
-        needs = [one.plan.needed[place][1] for one in found]
+    for place, (level, _) in enumerate(steps[0].plan.needed):
+        needs = [step.plan.needed[place][1] for step in steps]
         rows.append([f"rows for a novelty of {level:.1%}", *(_rows(n) for n in needs)])
     lines = ["## Real clicks", "", *table(["", *walks], rows), ""]
-    for name, one in walks.items():
-        lines += [f"- {name}: {one.plan.why}; the numbers of rows rest on "
-                  f"{one.plan.needed_rests_on}"]  # fmt: skip
-        lines += [f"- {name}, may be deployed: {choice.why}" for choice in one.campaign.choices(1)]
+    for name, step in walks.items():
+        lines += [f"- {name}: {step.plan.why}; the numbers of rows rest on "
+                  f"{step.plan.needed_rests_on}"]  # fmt: skip
+        lines += [f"- {name}, may be deployed: {choice.why}" for choice in step.campaign.choices(1)]
     return [*lines, ""]
 
 
@@ -56,10 +56,10 @@ def cells_table(cells: Sequence[Cell], apart: float) -> list[str]:
     return [
         "## Clicks of known truth: bounds for bts from logs of random",
         "",
-        f"For each bound at delta {DELTA:g}, over {len(worst.found)} logs: the mean of "
+        f"For each bound at delta {DELTA:g}, over {len(worst.bounds)} logs: the mean of "
         "bound / V(bts) (in brackets: how many bounds lay above it; how many certificates passed).",
         f"The floor is {FLOOR:g} of what random earns, as a number. The most bounds above V(bts) "
-        f"are {worst.above} of {len(worst.found)}; so many or more would be seen with probability "
+        f"are {worst.above} of {len(worst.bounds)}; so many or more would be seen with probability "
         f"{worst.p:.3f} if that bound erred exactly delta of the time.",
         f"The table that stands for bts differs from how often bts showed the items by {apart:.3f} "
         "(total variation).",
@@ -69,36 +69,37 @@ def cells_table(cells: Sequence[Cell], apart: float) -> list[str]:
     ]
 
 
-def round_table(found: Walk, truth: Sequence[Truth]) -> list[str]:
+def round_table(steps: Walk, truth: Sequence[Truth]) -> list[str]:
     """Part two: one round of a campaign, and its truth."""
     rows = [
-        [one.what, f"{one.novelty:.3f}", f"{one.value:.3f}", f"{one.without:.3f}"] for one in truth
+        [policy.what, f"{policy.novelty:.3f}", f"{policy.value:.3f}", f"{policy.without:.3f}"]
+        for policy in truth
     ]
     headings = ["may be deployed", "novelty", "true V / V(pi0)", "if new items earned nothing"]
     return [
-        f"## Clicks of known truth: one round on {found.plan.rows:,} rows",
+        f"## Clicks of known truth: one round on {steps.plan.rows:,} rows",
         "",
-        f"check: {found.check.verdict}; plan's pick: novelty {found.plan.pick.novelty:.1%} "
-        f"({found.plan.why}).",
+        f"check: {steps.check.verdict}; plan's pick: novelty {steps.plan.pick.novelty:.1%} "
+        f"({steps.plan.why}).",
         "",
         "```text",
-        str(found.certificate),
+        str(steps.certificate),
         "```",
         "",
-        f"{_levels(found)} levels listed and tested. The promise: at least "
-        f"{found.certificate.verdicts[0].promise.floor}.",
+        f"{_levels(steps)} levels listed and tested. The promise: at least "
+        f"{steps.certificate.verdicts[0].promise.floor}.",
         "",
         *table(headings, rows),
         "",
     ]
 
 
-def _levels(one: Walk) -> str:
-    return f"{one.certificate.listed}, {one.certificate.tested}"
+def _levels(steps: Walk) -> str:
+    return f"{steps.certificate.listed}, {steps.certificate.tested}"
 
 
-def _certified(one: Walk) -> str:
-    return f"{one.certificate.shares[-1]:.1%}" if one.certificate.passed else "none"
+def _certified(steps: Walk) -> str:
+    return f"{steps.certificate.shares[-1]:.1%}" if steps.certificate.passed else "none"
 
 
 def _rows(n: float | None) -> str:

@@ -54,10 +54,10 @@ def walk(name: str, logs: Path, items: Path, mapping: LogMapping, home: Path) ->
         home: the folder of campaigns.
     """
     report = check_logs(open_source(logs), items, mapping)
-    found = read_items(items)
-    rows = read_from(logs, mapping, found.catalogue, 0)
-    settings = PlanSettings(objective=GOAL, campaign=name, described=found.described)
-    planned = plan(rows, settings, logging_policy=Uniform(~found.catalogue.novel))
+    listed = read_items(items)
+    rows = read_from(logs, mapping, listed.catalogue, 0)
+    settings = PlanSettings(objective=GOAL, campaign=name, described=listed.described)
+    planned = plan(rows, settings, logging_policy=Uniform(~listed.catalogue.novel))
     campaign = create(
         name,
         logs,

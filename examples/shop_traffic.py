@@ -29,30 +29,32 @@ def main() -> None:
     parser.add_argument("--per-second", type=int, default=200)
     parser.add_argument("--broken", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0, help="of the demo")
-    given = parser.parse_args()
-    world = demo_world(given.seed)
+    options = parser.parse_args()
+    world = demo_world(options.seed)
     place = {id: k for k, id in enumerate(world.catalogue.ids.tolist())}
     rng = np.random.default_rng()
     token = os.environ.get("DEPSUE_TOKEN")
-    client = Client(given.url, decide_token=token, reward_token=token)
+    client = Client(options.url, decide_token=token, reward_token=token)
     began, shown, bought = time.time(), 0, 0
-    while time.time() - began < given.seconds:
-        users = rng.integers(0, len(world.contexts), given.per_second)
+    while time.time() - began < options.seconds:
+        users = rng.integers(0, len(world.contexts), options.per_second)
         asked = [
             {"context": {f"x{j}": float(x) for j, x in enumerate(world.contexts[user])}}
             for user in users
         ]
         made = client.decide_batch(asked)
         rewards = []
-        for user, one in zip(users, made, strict=True):
-            share = given.broken if one.decided_by == "policy" else 1.0
-            if rng.random() < share * world.q[user, place[one.action]]:
-                rewards += [{"decision": one.decision, "value": 1.0}] * (1 + (rng.random() < 0.1))
+        for user, decision in zip(users, made, strict=True):
+            share = options.broken if decision.decided_by == "policy" else 1.0
+            if rng.random() < share * world.q[user, place[decision.action]]:
+                rewards += [{"decision": decision.decision, "value": 1.0}] * (
+                    1 + (rng.random() < 0.1)
+                )
         if rewards:
             client.reward_batch(rewards)
         shown, bought = shown + len(made), bought + len(rewards)
         print(f"\r{shown:,} decisions, {bought:,} rewards sent", end="", flush=True)
-        time.sleep(max(0.0, began + shown / given.per_second - time.time()))
+        time.sleep(max(0.0, began + shown / options.per_second - time.time()))
     print()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tools import audit
-from tools.audit import Advisories, advisories, pins, report, told, unlike, unpinned
+from tools.audit import Advisories, advisories, pins, read_answer, report, unlike, unpinned
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,8 +24,8 @@ def test_every_dependency_of_ours_is_pinned_once() -> None:
 
 def test_what_is_not_a_pin_is_found() -> None:
     text = "# a comment\nAbc_D==1.0  # one more\n\nabc.d==1.1\nx>=2\ny\nz==1.*\n-e .\nhttps://x/y.whl\n"
-    found, wrong = pins(text)
-    assert found == {"abc-d": "1.0"}
+    versions, wrong = pins(text)
+    assert versions == {"abc-d": "1.0"}
     assert wrong == [
         "constraints.txt: pinned twice: abc.d",
         *(f"constraints.txt: not a pin: {one}" for one in ("x>=2", "y", "z==1.*", "-e .")),
@@ -73,8 +73,8 @@ UNKNOWN: dict[str, Any] = {"name": "c", "skip_reason": "not found on PyPI"}
 
 
 def test_what_pip_audit_says_is_read() -> None:
-    found = told(json.dumps({"dependencies": [SAFE, UNSAFE, UNKNOWN], "fixes": []}))
-    assert found == Advisories(
+    answer = read_answer(json.dumps({"dependencies": [SAFE, UNSAFE, UNKNOWN], "fixes": []}))
+    assert answer == Advisories(
         (
             "advisory: b 2: PYSEC-1, mended in 2.1",
             "advisory: b 2: CVE-2, mended in no version yet",
@@ -103,7 +103,7 @@ def said(*dependencies: dict[str, Any]) -> str:
 def test_the_second_source_is_asked_where_the_first_knows_nothing(tmp_path: Path) -> None:
     command = source(tmp_path, {"pypi": said(UNKNOWN), "osv": said(SAFE, UNSAFE)})
     heard = advisories(command, tmp_path / "constraints.txt")
-    assert heard.asked == 2 and len(heard.found) == 2 and not heard.problem
+    assert heard.asked == 2 and len(heard.findings) == 2 and not heard.problem
     command = source(tmp_path, {"pypi": said(SAFE), "osv": "never asked"})
     assert advisories(command, tmp_path / "constraints.txt") == Advisories(asked=1)
 

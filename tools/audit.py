@@ -40,13 +40,13 @@ class Advisories:
     """What a source of advisories said.
 
     Args:
-        found: vulnerabilities, a line each.
+        findings: vulnerabilities, a line each.
         asked: packages that it knows.
         unknown: packages that it could not say anything about.
         problem: why none could be asked; "" if one could.
     """
 
-    found: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
     asked: int = 0
     unknown: tuple[str, ...] = ()
     problem: str = ""
@@ -59,7 +59,7 @@ def plain(name: str) -> str:
 
 def pins(text: str) -> tuple[dict[str, str], list[str]]:
     """(versions by name, what is wrong with the file) of constraints.txt."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     wrong = []
     for line in text.splitlines():
         line = line.partition("#")[0].strip()
@@ -68,11 +68,11 @@ def pins(text: str) -> tuple[dict[str, str], list[str]]:
         match = re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+]+)", line)
         if match is None:
             wrong.append(f"constraints.txt: not a pin: {line}")
-        elif plain(match[1]) in found:
+        elif plain(match[1]) in versions:
             wrong.append(f"constraints.txt: pinned twice: {match[1]}")
         else:
-            found[plain(match[1])] = match[2]
-    return found, wrong
+            versions[plain(match[1])] = match[2]
+    return versions, wrong
 
 
 def unpinned(project: Mapping[str, object], pinned: Mapping[str, str]) -> list[str]:
@@ -82,21 +82,23 @@ def unpinned(project: Mapping[str, object], pinned: Mapping[str, str]) -> list[s
     asked = [*about.get("dependencies", [])]
     for extra in about.get("optional-dependencies", {}).values():
         asked += extra
-    names = {plain(re.split(r"[^A-Za-z0-9._-]", one, maxsplit=1)[0]) for one in asked}
+    names = {
+        plain(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]) for requirement in asked
+    }
     return [f"pyproject.toml: {name} has no pin" for name in sorted(names - set(pinned))]
 
 
 def unlike(installed: Iterable[tuple[str, str]], pinned: Mapping[str, str]) -> list[str]:
     """Installed packages without a pin, or of another version; 1.0+cpu counts as 1.0."""
-    found = []
+    findings = []
     for name, version in sorted({(plain(name), version) for name, version in installed}):
         if name in OWN:
             continue
         if name not in pinned:
-            found.append(f"installed: {name} {version} has no pin")
+            findings.append(f"installed: {name} {version} has no pin")
         elif version.partition("+")[0] != pinned[name].partition("+")[0]:
-            found.append(f"installed: {name} {version}, pinned is {pinned[name]}")
-    return found
+            findings.append(f"installed: {name} {version}, pinned is {pinned[name]}")
+    return findings
 
 
 def pip_check() -> list[str]:
@@ -117,29 +119,31 @@ def advisories(command: Sequence[str], constraints: Path) -> Advisories:
                  "--vulnerability-service", source]  # fmt: skip
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600)
-            found = told(done.stdout)
+            answer = read_answer(done.stdout)
         except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as problem:
             problems.append(f"{source}: no answer ({type(problem).__name__})")
             continue
-        if found.asked:
-            return found
-        problems.append(f"{source}: knows none of {len(found.unknown)} packages")
+        if answer.asked:
+            return answer
+        problems.append(f"{source}: knows none of {len(answer.unknown)} packages")
     return Advisories(problem="; ".join(problems))
 
 
-def told(text: str) -> Advisories:
+def read_answer(text: str) -> Advisories:
     """What the JSON of pip-audit says."""
-    found, unknown, asked = [], [], 0
-    for one in json.loads(text)["dependencies"]:
-        if "skip_reason" in one:
-            unknown.append(str(one["name"]))
+    findings, unknown, asked = [], [], 0
+    for package in json.loads(text)["dependencies"]:
+        if "skip_reason" in package:
+            unknown.append(str(package["name"]))
             continue
         asked += 1
-        for vulnerability in one["vulns"]:
-            fixed = ", ".join(vulnerability.get("fix_versions", [])) or "no version yet"
-            words = f"{one['name']} {one['version']}: {vulnerability['id']}, mended in {fixed}"
-            found.append(f"advisory: {words}")
-    return Advisories(tuple(found), asked, tuple(unknown))
+        for vulnerability in package["vulns"]:
+            cure = ", ".join(vulnerability.get("fix_versions", [])) or "no version yet"
+            words = (
+                f"{package['name']} {package['version']}: {vulnerability['id']}, mended in {cure}"
+            )
+            findings.append(f"advisory: {words}")
+    return Advisories(tuple(findings), asked, tuple(unknown))
 
 
 def fetched(folder: Path) -> tuple[list[str], str]:
@@ -170,19 +174,19 @@ def asked_for(fetch: bool, constraints: Path) -> Advisories:
         return advisories(command, constraints) if command else Advisories(problem=problem)
 
 
-def report(found: Sequence[str], heard: Advisories, packages: int, *, required: bool) -> int:
+def report(findings: Sequence[str], heard: Advisories, packages: int, *, required: bool) -> int:
     """Say what was found; the exit code."""
-    for line in (*found, *heard.found):
+    for line in (*findings, *heard.findings):
         print(line)
-    print(f"pins: {counted(packages, 'package')}, {counted(len(found), 'finding')}")
+    print(f"pins: {counted(packages, 'package')}, {counted(len(findings), 'finding')}")
     if heard.problem:
         print(f"advisories: NOT AUDITED: {heard.problem}")
     else:
         audited = counted(heard.asked, "package")
-        print(f"advisories: {audited} audited, {counted(len(heard.found), 'finding')}")
+        print(f"advisories: {audited} audited, {counted(len(heard.findings), 'finding')}")
         if heard.unknown:
             print(f"advisories: NOT AUDITED, unknown there: {', '.join(heard.unknown)}")
-    if found or heard.found:
+    if findings or heard.findings:
         return 1
     return 3 if required and (heard.problem or heard.unknown) else 0
 
@@ -192,15 +196,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fetch", action="store_true", help="install pip-audit for this")
     parser.add_argument("--require-advisories", action="store_true", help="or exit with 3")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     constraints = ROOT / "constraints.txt"
-    pinned, found = pins(constraints.read_text())
-    found += unpinned(tomllib.loads((ROOT / "pyproject.toml").read_text()), pinned)
-    here = [(one.metadata["Name"], one.version) for one in distributions()]
-    found += unlike(here, pinned)
-    found += pip_check()
-    heard = asked_for(given.fetch, constraints)
-    return report(found, heard, len(here), required=given.require_advisories)
+    pinned, findings = pins(constraints.read_text())
+    findings += unpinned(tomllib.loads((ROOT / "pyproject.toml").read_text()), pinned)
+    here = [(package.metadata["Name"], package.version) for package in distributions()]
+    findings += unlike(here, pinned)
+    findings += pip_check()
+    heard = asked_for(options.fetch, constraints)
+    return report(findings, heard, len(here), required=options.require_advisories)
 
 
 if __name__ == "__main__":
