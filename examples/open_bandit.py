@@ -35,7 +35,7 @@ from depsue.data.reading import Source, contexts_of, mapped, open_source
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import DepsueError
 from depsue.files import writable_folder
-from depsue.pages.svg import as_svg
+from depsue.pages.drawing import as_svg
 from depsue.policies import ByItem, Uniform, save
 from depsue.world import World
 

@@ -91,6 +91,11 @@ class Promise:
             )
             object.__setattr__(self, "segment", (column, plain))
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is about the logs' own reward over all rows."""
+        return self.reward is None and self.segment is None
+
     def rows(self, logs: LoggedData) -> tuple[LoggedData, Mask]:
         """The rows that the promise is about, with their reward; and (n,) which they are."""
         mask = np.ones(len(logs), dtype=bool)

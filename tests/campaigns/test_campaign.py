@@ -22,7 +22,7 @@ from depsue.campaigns import (
     export_campaign,
     load_export,
     open_home,
-    status_of,
+    story_of,
 )
 from depsue.campaigns.records import CandidateFacts, RoundSummary
 from depsue.campaigns.settings import CampaignTerms
@@ -126,11 +126,11 @@ def test_two_rounds_keep_the_promise_and_show_new_items(
         campaign.observe(_serve(campaign, world, tmp_path / f"{k}.parquet"))
     assert all(value >= 0.95 * world.value(world.logging_policy) for value, _ in seen)
     assert all(novelty >= 0.05 for _, novelty in seen) and seen[1][1] > seen[0][1]
-    found = status_of(campaign)
+    found = story_of(campaign)
     assert (found.round, found.rounds) == (3, 2) and found.next == "depsue campaign report spring"
     assert [one.rows for one in found.history] == [ROWS] * 3
-    kept = found.history[1].promises[0]
-    assert kept.margin == pytest.approx((kept.mean - kept.need) * ROWS)
+    outcome = found.promises[0].outcomes[1]
+    assert outcome.margin == pytest.approx(((outcome.mean or 0.0) - outcome.need) * ROWS)
     with pytest.raises(ConfigError, match="a campaign of 2 rounds has 2 deployments"):
         campaign.train()
 
@@ -310,7 +310,7 @@ def test_after_a_rollback_the_rows_of_either_policy_can_be_observed(
     path = _serve(campaign, world, tmp_path / "june.parquet", rows=3000)
     back = campaign.rollback()
     assert back.kind == "rollback" and campaign.policy(1, back.policy_hash) is campaign.pi0
-    assert "pi0" in status_of(campaign).serving
+    assert "pi0" in story_of(campaign).serving
     assert RoundSummary.of(campaign.observe(path)).served == deployed.policy_hash
 
 
@@ -339,7 +339,7 @@ def test_declared_retries_are_counted_and_cost_delta(files: Path, tmp_path: Path
         attempt = campaign.certify()
         assert attempt.certificate is not None
         found.append((attempt.attempt, json.loads(attempt.certificate)["delta"]))
-        assert status_of(campaign).history[1].verdict == attempt.state
+        assert story_of(campaign).history[1].verdict == attempt.state
     assert found == [(1, 0.025), (2, 0.0125)]
 
 
@@ -350,7 +350,7 @@ def test_with_retries_what_passed_stays_on_offer(files: Path, tmp_path: Path) ->
     assert first.passed
     campaign.deploy("certified")
     second = campaign.train(seed=5)
-    assert status_of(campaign).serving.startswith("round 1's certified policy")
+    assert story_of(campaign).serving.startswith("round 1's certified policy")
     with campaign.ledger.reads("spring", 1, second.policy_hash, by="ana") as reads:
         attempt = reads.begin(first.data_hash)
         failed = replace(

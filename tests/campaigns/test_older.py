@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from depsue.campaigns import Campaign, CampaignSettings, create, open_home, status_of
+from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.errors import ConfigError
@@ -56,7 +56,7 @@ def test_its_settings_are_as_they_were_declared(campaign: Campaign) -> None:
 
 
 def test_its_rounds_are_told(campaign: Campaign) -> None:
-    status = status_of(campaign)
+    status = story_of(campaign)
     assert (status.round, status.rounds, status.next) == (2, 3, "depsue campaign certify spring")
     assert [past.rows for past in status.history] == [2500, 2500, None]
     assert status.history[1].verdict == "passed" and status.history[1].certified == 0.082

@@ -23,25 +23,25 @@ def page_of(name: str, k: int = 1) -> str:
 def test_the_page_tells_the_verdict_and_what_it_rests_on(visit: Browser) -> None:
     found = visit.get(page_of("spring")).text
     twin = visit.get(f"{page_of('spring')}.json").json
-    certificate = json.loads(twin["text"])
-    assert twin["state"] == "passed"
-    assert twin["certified"][0] == certificate["shares"][1]
-    assert [one["name"] for one in twin["verdicts"]] == ["reward"]
+    certificate = json.loads(twin["test"]["text"])
+    assert twin["test"]["state"] == "passed"
+    assert twin["certified"]["novelty"] == certificate["shares"][1]
+    assert [one["promise"] for one in twin["verdicts"]] == ["reward"]
     for said in certificate["assumptions"]:
         assert escape(said) in found
     assert certificate["policy"] in found and "How far the test went as a table" in found
-    assert len(twin["levels"]) == certificate["listed"] >= twin["tested"]
+    assert len(twin["test"]["levels"]) == certificate["listed"] >= certificate["tested"]
     failed = visit.get(f"{page_of('winter')}.json").json
-    assert (failed["state"], failed["certified"]) == ("failed", None)
+    assert (failed["test"]["state"], failed["certified"]) == ("failed", None)
 
 
 @pytest.mark.parametrize("name", ["spring", "winter"])  # one that passed, one that failed
 def test_verify_says_equal(visit: Browser, name: str) -> None:
-    assert visit.get(f"{page_of(name)}.json").json["checked"] is None
+    assert visit.get(f"{page_of(name)}.json").json["recomputed"] is None
     sent = visit.post(page_of(name))
     assert (sent.status, sent.to) == (303, f"{page_of(name)}#verify")
-    checked = visit.get(f"{page_of(name)}.json").json["checked"]
-    assert (checked["under_way"], checked["equal"]) == (False, True)
+    recomputed = visit.get(f"{page_of(name)}.json").json["recomputed"]
+    assert (recomputed["under_way"], recomputed["equal"]) == (False, True)
     assert "<b>Equal</b>" in visit.get(page_of(name)).text
 
 
@@ -66,7 +66,7 @@ def test_what_differs_is_named(visit: Browser, home: Path, monkeypatch: pytest.M
     visit.post(page_of("spring"))
     page = visit.get(page_of("spring")).text
     assert "It differs" in page and "certified was &lt;0.2&gt;" in page
-    assert visit.get(f"{page_of('spring')}.json").json["checked"]["equal"] is False
+    assert visit.get(f"{page_of('spring')}.json").json["recomputed"]["equal"] is False
 
 
 def test_logs_that_changed_cannot_be_verified_against(visit: Browser, home: Path) -> None:
@@ -76,8 +76,8 @@ def test_logs_that_changed_cannot_be_verified_against(visit: Browser, home: Path
     logs.with_columns(reward=1.0 - pl.col("reward")).write_parquet(place)
     spring.files.save_place(0, str(place))
     visit.post(page_of("spring"))
-    checked = visit.get(f"{page_of('spring')}.json").json["checked"]
-    assert "must be as they were observed" in checked["problem"] and checked["equal"] is None
+    recomputed = visit.get(f"{page_of('spring')}.json").json["recomputed"]
+    assert "must be as they were observed" in recomputed["problem"] and recomputed["equal"] is None
     assert "It could not be recomputed" in visit.get(page_of("spring")).text
 
 

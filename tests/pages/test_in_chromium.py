@@ -67,7 +67,7 @@ class Server:
             {"decision": one["decision"], "reward": float(k % 3 == 0)} for k, one in enumerate(made)
         ]
         self.call("/v1/reward/batch", {"rewards": earned})
-        while not self.call(f"{SPRING}.json")["now"]["moments"]:
+        while not self.call(f"{SPRING}.json")["live"]["values"]:
             time.sleep(0.2)
 
 
@@ -228,13 +228,13 @@ def test_stop_and_resume_by_keyboard_alone(page: Page) -> None:
     tab_to(page, "Yes, stop it")
     page.keyboard.press("Enter")
     expect(page.locator("#monitor-now")).to_contain_text("a drill (by hand)")
-    expect(page.locator("#monitor-now .level").first).to_have_text("stopped")
+    expect(page.locator("#monitor-now .state").first).to_have_text("stopped")
     tab_to(page, "Resume the policy…")
     page.keyboard.press("Enter")
     page.get_by_label("reason").fill("it was a drill")
     page.keyboard.press("Enter")
     page.get_by_role("link", name="No, go back").click()
-    expect(page.locator("#monitor-now .level").first).to_have_text("stopped")
+    expect(page.locator("#monitor-now .state").first).to_have_text("stopped")
     page.get_by_role("link", name="Resume the policy…").click()
     page.get_by_label("reason").fill("it was a drill")
     page.get_by_role("button", name="Go on").click()

@@ -14,8 +14,8 @@ from tests.pages.conftest import explore
 from depsue.campaigns import Campaign, open_home
 from depsue.errors import DepsueError
 from depsue.pages import dashboard
-from depsue.pages.plan_page import defaults, plan_page, settings_of
-from depsue.pages.planning import Planned, planned
+from depsue.pages.plan_report import PlanResult
+from depsue.pages.planning import defaults, plan_page, planned, settings_of
 from depsue.progress import silent
 from depsue.promises import Floor, Promise
 
@@ -27,10 +27,10 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Plans that wait until they are let go on."""
     goes_on = threading.Event()
 
-    def waits(campaign: Campaign, settings: Any, watch: Any) -> Planned:
+    def waits(campaign: Campaign, settings: Any, watch: Any) -> PlanResult:
         watch("reward model", 1, 4, "loss <0.5>")
         assert goes_on.wait(60)
-        return Planned("Novelty 1%", False, 9, (), (), 0.0, None, (), (), (), (), "")
+        return PlanResult("Novelty 1%", False, 9, (), (), 0.0, None, (), (), (), (), "")
 
     monkeypatch.setattr(dashboard, "planned", waits)
     yield goes_on
@@ -50,7 +50,7 @@ def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser) -> None:
         "objective": "balanced",
         "max_novelty": "0.5",
     }
-    found = twin["planned"]
+    found = twin["result"]
     assert (twin["failed"], found["floor"], found["rows"]) == ("", 0.9, 8000)
     (pick,) = [one for one in found["frontier"] if one["picked"]]
     assert found["pick"].startswith(f"Novelty {pick['novelty']:.1%}")
@@ -62,7 +62,9 @@ def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser) -> None:
     assert 'value="0.9"' in page and "http-equiv" not in page
     # the campaign itself is as it was
     assert (
-        visit.get("/campaigns/spring.json").json["promises"][0].startswith("reward: at least 95%")
+        visit.get("/campaigns/spring.json")
+        .json["words"]["promises"][0]
+        .startswith("reward: at least 95%")
     )
 
 

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from tests.pages.made import Made, sha
 
-from depsue import codec
-from depsue.campaigns import Campaign, CampaignSettings
-from depsue.campaigns.records import CandidateFacts, ItemSummary, PromiseSummary, RoundSummary
-from depsue.campaigns.settings import CampaignTerms
-from depsue.certificates import Ceiling, Certificate, Verdict
+from depsue.certificates import Ceiling
 from depsue.errors import FileError
-from depsue.exploration.round import Expected
-from depsue.exploration.settings import ExploreSettings
-from depsue.ledger import open_ledger
-from depsue.pages import report_figures as figures
-from depsue.pages.exposure import exposure_of
-from depsue.pages.report import rendered, write_report
-from depsue.pages.story import story_of
+from depsue.pages import report
+from depsue.pages.drawing import Figure
+from depsue.pages.report import write_report
 from depsue.promises import Floor, Promise
 
 HOSTILE = "<script>alert('$x_{')</script>"
@@ -39,169 +29,17 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn only where a test asks for `drawn`: that takes most of the time."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(figures, "as_svg", lambda figure: Markup("<svg ></svg>"))
+        monkeypatch.setattr(report, "draw_svg", sketch)
+
+
+def sketch(figure: Figure) -> Markup:
+    """A figure in words alone."""
+    return Markup(f'<svg role="img" aria-label="{escape(figure.said)}"></svg>')
 
 
 @pytest.fixture
 def drawn() -> None:
     """Asks for figures as they are."""
-
-
-def sha(*words: object) -> str:
-    return hashlib.sha256(repr(words).encode()).hexdigest()
-
-
-class Made:
-    """A campaign in a ledger in memory, taken forward by made-up records."""
-
-    def __init__(self, rounds: int = 2, name: str = "spring", **explore: Any) -> None:
-        self.ledger, self.name = open_ledger(":memory:"), name
-        retries = explore.pop("retries", False)
-        explore.setdefault("objective", "most novelty")
-        settings = CampaignSettings(ExploreSettings(deployments=rounds, **explore), retries=retries)
-        self.promises = settings.explore.promises
-        self.ledger.create_campaign(
-            name,
-            rounds=rounds,
-            settings=codec.plain(CampaignTerms(settings, pi0=sha("pi0"), catalogue=sha("c"))),
-            retries=retries,
-            by="ana",
-        )
-
-    @property
-    def campaign(self) -> Campaign:
-        return Campaign(self.ledger, "nowhere", self.name, by="reader")
-
-    @property
-    def page(self) -> str:
-        return rendered(self.campaign)
-
-    def observe(
-        self,
-        k: int,
-        mean: float = 0.2,
-        *,
-        rows: int = 10_000,
-        served: str | None = None,
-        items: Sequence[tuple[str, int, float]] = (("kettle", 0, 0.0), ("lamp", 0, 0.0)),
-        novel_items: int | None = None,
-        **more: Any,
-    ) -> Made:
-        shown = sum(n for _, n, _ in items)
-        error = (mean * (1 - mean) / rows) ** 0.5
-        summary = RoundSummary(
-            rows=rows,
-            contexts=10,
-            novelty=shown / rows,
-            novel_rows=shown,
-            novel_items=novel_items or len(items),
-            items=tuple(ItemSummary(*item) for item in items),
-            promises={one.name: PromiseSummary(rows, mean, error) for one in self.promises},
-            served=served or sha("pi0"),
-            **more,
-        )
-        self.ledger.observe(
-            self.name,
-            k,
-            data_hash=sha("data", k),
-            rows=rows,
-            source=f"logs{k}.parquet",
-            summary=codec.plain(summary),
-            by="ana",
-        )
-        return self
-
-    def train(self, k: int, try_: int = 1, **changed: Any) -> Made:
-        facts = CandidateFacts(
-            promises=self.promises,
-            delta=0.05,
-            bound="normal",
-            clip=19.5,
-            largest=1.0,
-            ceilings={},
-            credits={},
-            control=None,
-            assumptions=(),
-            novelties=tuple(nu / 100 for nu in range(31)),
-            expected=Expected(old=1.4, new=0.8, logging=1.0),
-            trust=0.9,
-            old=sha("old", k),
-            new=sha("new", k),
-            model=None,
-            pi0_policy=sha("pi0"),
-            certain_policy=sha("certain", k),
-        )
-        self.ledger.record_policy(
-            self.name,
-            k,
-            policy_hash=sha("candidate", k, try_),
-            folder="candidate",
-            trained_on=[sha("data", j) for j in range(k)],
-            fixed=replace(facts, **changed).recorded(),
-            by="bo",
-        )
-        return self
-
-    def certify(
-        self,
-        k: int,
-        novelty: float | None = 0.2,
-        try_: int = 1,
-        credit: float = 0.0,
-        assumes: Sequence[str] = ("rewards lie between 0 and 1",),
-    ) -> Made:
-        """novelty None is a certificate that fails."""
-        with self.ledger.reads(self.name, k, sha("candidate", k, try_), by="bo") as reads:
-            attempt = reads.begin(sha("data", k - 1))
-            verdicts = tuple(
-                Verdict(
-                    promise=one,
-                    delta=0.05 / len(self.promises),
-                    n=5000,
-                    mean=0.03,
-                    bound=-0.0123 if novelty is None else 0.0123,
-                    need=-credit if one.floor.ratio is not None else -0.02,
-                    credit=credit,
-                    ceiling=None,
-                    constants={"sd_most": 1.25, "by": "berry-esseen"},
-                    proof="terms do not overstate",
-                )
-                for one in self.promises
-            )
-            nu = novelty or 0.0
-            reads.finish(
-                Certificate(
-                    kind="strict",
-                    campaign=self.name,
-                    round=k - 1,
-                    data=sha("data", k - 1),
-                    fractions=(0.35, 0.05, 0.6),
-                    attempt=attempt,
-                    retries=reads.retries,
-                    delta=reads.delta_of_attempt(0.05, attempt),
-                    spent={one.name: 0.05 / len(self.promises) for one in self.promises},
-                    bound="normal",
-                    clip=19.5,
-                    largest=1.0,
-                    shares=(1 - nu, nu),
-                    tested=1 if novelty is None else 2 + round(100 * nu),
-                    listed=31,
-                    policy=sha("certified", k, try_),
-                    verdicts=verdicts,
-                    assumptions=tuple(assumes),
-                )
-            )
-        return self
-
-    def deploy(self, k: int, what: str, kind: Any = "deploy") -> Made:
-        self.ledger.deploy(self.name, k, what, kind, by="cy")
-        return self
-
-    def round(self, k: int, mean: float, **more: Any) -> Made:
-        """A whole round in which what was certified is served."""
-        items = more.pop("items", (("kettle", 1500, 300.0), ("lamp", 500, 50.0)))
-        self.train(k).certify(k, **more).deploy(k, sha("certified", k, 1))
-        return self.observe(k, mean, served=sha("certified", k, 1), items=items)
 
 
 def text_of(page: str) -> str:
@@ -231,11 +69,11 @@ class Outline(HTMLParser):
 
 def test_a_campaign_that_was_only_created() -> None:
     said = text_of(Made().page)
-    assert "the logs of pi0 are not taken in yet" in said
+    assert "logs of the current policy (pi0) are not taken in yet" in said
     said = text_of(Made().observe(0).page)
     assert "Round 1 of 2: nothing has changed for users yet." in said
-    assert "pi0 serves, the policy from before the campaign" in said
-    assert "reward: at least 95% of what pi0 earns" in said
+    assert "The current policy (pi0) serves, as before the campaign" in said
+    assert "reward: at least 95% of what the current policy (pi0) earns" in said
     assert "No candidate has been trained yet." in said
     assert "No new item has been observed yet; 2 are waiting." in said
     assert "There is no certificate yet, so nothing is guaranteed" in said
@@ -295,18 +133,18 @@ def test_a_rollback_to_pi0(drawn: None) -> None:
     assert "certified, not served" in page, "the certificate is about what does not serve"
     said = text_of(page)
     assert "Round 1 of 2: rolled back; what serves now is still to be observed." in said
-    assert "pi0 serves, after a rollback" in said
+    assert "The current policy (pi0) serves, after a rollback" in said
     assert "rolled back to pi0" in said
     made.observe(1, 0.2)
-    story = story_of(made.campaign)
-    assert not story.kept[0].seen[1].followed
+    assert not made.story.promises[0].outcomes[1].followed
 
 
 def test_the_certain_level_serves() -> None:
     made = Made().observe(0).train(1).certify(1, None).deploy(1, sha("certain", 1))
     said = text_of(made.page)
     assert (
-        "pi0 serves with a few new items beside it: it shows a new item in 5% of decisions" in said
+        "The current policy (pi0) serves with a few new items: it shows a new item in 5% of "
+        "decisions" in said
     )
 
 
@@ -335,7 +173,7 @@ def test_several_promises_each_have_their_figures() -> None:
     )
     page = Made(promises=promises).observe(0).round(1, 0.26).page
     said = text_of(page)
-    assert "clicks: at least 90% of what pi0 earns" in said
+    assert "clicks: at least 90% of what the current policy (pi0) earns" in said
     assert (
         "sales <i>: at least a mean reward of 0.1, in the column sold, where country is SE" in said
     )
@@ -349,7 +187,7 @@ def test_margin_that_a_certificate_counts_on() -> None:
     made.train(2).certify(2, credit=0.01)
     page = made.page
     said = text_of(page)
-    assert story_of(made.campaign).kept[0].seen[2].drawn == pytest.approx(0.01 * 10_000)
+    assert made.story.promises[0].outcomes[2].counted_on == pytest.approx(0.01 * 10_000)
     assert "round 2 not observed, 100.0 counted on" in page
     assert "all deployments so far, taken together" in said
     assert "each of up to 2 verdicts is tested at 2.5%" in said
@@ -467,7 +305,7 @@ def test_the_certificate_is_there_in_full() -> None:
 def test_exposure_adds_up_over_rounds() -> None:
     made = Made().observe(0).round(1, 0.26, items=[("kettle", 900, 180.0), ("lamp", 100, 0.0)])
     made.round(2, 0.26, items=[("lamp", 300, 90.0), ("kettle", 100, 20.0), ("mug", 10, 5.0)])
-    found = exposure_of(made.campaign, made.campaign.ledger.observations("spring"))
+    found = made.story.items
     assert [(one.id, one.shown, one.by_round) for one in found.items] == [
         ("kettle", 1000, (900, 100)),
         ("lamp", 400, (100, 300)),
@@ -531,12 +369,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_an_observed_value_must_pass_two_standard_errors() -> None:
-    seen = story_of(Made().observe(0).round(1, 0.26).campaign).kept[0].seen[1]
-    assert seen.apart == "above the floor"
-    assert replace(seen, mean=0.12).apart == "below the floor"
-    wide = 2 * (seen.need_error**2 + (seen.error or 0) ** 2) ** 0.5
-    assert replace(seen, mean=seen.need + 0.99 * wide).apart == "too close to tell"
-    assert replace(seen, mean=seen.need + 1.01 * wide).apart == "above the floor"
+    outcome = Made().observe(0).round(1, 0.26).story.promises[0].outcomes[1]
+    assert outcome.against == "above"
+    assert replace(outcome, mean=0.12).against == "below"
+    wide = 2 * (outcome.need_error**2 + (outcome.error or 0) ** 2) ** 0.5
+    assert replace(outcome, mean=outcome.need + 0.99 * wide).against == "unclear"
+    assert replace(outcome, mean=outcome.need + 1.01 * wide).against == "above"
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")

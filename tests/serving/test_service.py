@@ -17,7 +17,7 @@ from scipy import stats
 from tests.serving.asgi import Caller
 from tests.serving.conftest import Log, Serve
 
-from depsue.campaigns import Campaign, status_of
+from depsue.campaigns import Campaign, story_of
 from depsue.campaigns.records import RoundSummary
 from depsue.errors import ConfigError, FileError
 from depsue.serving.access import Access
@@ -157,7 +157,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     due = {one["decision"] for one in made if rng.random() < 0.4}
     mean = sum(one["decision"] in due for one in policy) / len(policy)
     assert RoundSummary.of(seen).promises["reward"].mean == pytest.approx(mean)
-    assert status_of(campaign).round == 2
+    assert story_of(campaign).round == 2
 
 
 def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(

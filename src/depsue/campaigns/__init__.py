@@ -9,16 +9,16 @@ from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.creating import create, open_home
 from depsue.campaigns.exporting import Export, export_campaign, load_export
 from depsue.campaigns.settings import CampaignSettings
-from depsue.campaigns.status import Status, status_of
+from depsue.campaigns.story import Story, story_of
 
 __all__ = [
     "Campaign",
     "CampaignSettings",
     "Export",
-    "Status",
+    "Story",
     "create",
     "export_campaign",
     "load_export",
     "open_home",
-    "status_of",
+    "story_of",
 ]

@@ -322,11 +322,11 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Where a campaign stands: round, floor, margin, and what may be deployed now."""
-    from depsue.campaigns import Campaign, open_home, status_of
+    from depsue.campaigns import Campaign, open_home, story_of
 
     book = open_home(home, ledger)
     names = [one.name for one in book.campaigns()] if name is None else [name]
-    found = [status_of(Campaign(book, home, one, by="reader")) for one in names]
+    found = [story_of(Campaign(book, home, one, by="reader")) for one in names]
     if as_json:
         shown: Any = [one.as_json() for one in found]
         typer.echo(json.dumps(shown if name is None else shown[0], indent=1))
@@ -432,9 +432,9 @@ def _ask(question: str) -> None:
 
 def _show(campaign: Campaign, as_json: bool, said: list[str]) -> None:
     """What was done, then where the campaign stands."""
-    from depsue.campaigns import status_of
+    from depsue.campaigns import story_of
 
-    found = status_of(campaign)
+    found = story_of(campaign)
     if as_json:
         typer.echo(json.dumps({"said": said, "status": found.as_json()}, indent=1))
         return

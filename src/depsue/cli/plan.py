@@ -22,11 +22,11 @@ from depsue.exploration.before_logs import SHARE, Assumed, rows_before_logs
 from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import Plan, about_rows
 from depsue.pages.plan_report import (
-    KEPT,
+    PROMISE_HEADINGS,
     floor_words,
     headings,
-    kept_cells,
     point_cells,
+    promise_cells,
     sections,
     shown_points,
 )
@@ -51,15 +51,15 @@ def frontier_table(plan: Plan, aim: Aim) -> Table:
     return table
 
 
-def kept_table(plan: Plan) -> Table:
+def promises_table(plan: Plan) -> Table:
     """The promises at the pick."""
     table = Table(
         title="The promises at the pick",
         caption="bounds relative to pi0's value in the promise; < is the one that binds",
     )
-    for place, heading in enumerate(KEPT):
+    for place, heading in enumerate(PROMISE_HEADINGS):
         table.add_column(heading, justify="left" if place < 2 else "right")
-    for cells in kept_cells(plan):
+    for cells in promise_cells(plan):
         table.add_row(*cells)
     return table
 
@@ -78,7 +78,7 @@ def show_plan(plan: Plan, aim: Aim, notes: Sequence[str]) -> None:
     """All of it on the terminal."""
     show(frontier_table(plan, aim))
     if len(aim.promises) > 1:
-        show(kept_table(plan))
+        show(promises_table(plan))
     show(times_table(plan))
     pick = plan.pick
     typer.echo(f"\nPick: novelty {pick.novelty:.1%} with {pick.policy}; {plan.why}.")

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from depsue._version import __version__
 from depsue.demo.demo import DemoResult, DemoRow
 from depsue.files import writable_folder
-from depsue.pages.svg import BLUE, GREEN, GREY, RED, as_svg
+from depsue.pages.drawing import BLUE, GREEN, GREY, RED, as_svg
 from depsue.policies import ScoreTable
 
 

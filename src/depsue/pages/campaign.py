@@ -1,30 +1,103 @@
-"""One campaign's page: what the ledger tells of it, and what serves now."""
+"""The dashboard's pages of campaigns: all at a glance, one in full, and to stop or resume it.
+
+Each page is one frozen record around the campaign's `Story`; its JSON twin is that record.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from depsue.pages.items import NewItems, new_items
-from depsue.pages.live import Now, now_of
-from depsue.pages.told import Novelty, Rounds, Tested, Told, path_of
-from depsue.pages.words import percent
+from depsue.campaigns import Campaign, Story, story_of
+from depsue.campaigns.story import Mood
+from depsue.errors import require, short
+from depsue.pages.live import Live, NewItems, live_of, new_items
+from depsue.pages.rendering import certificate_path, path_of
+from depsue.pages.words import Sentences, Tile, at_round, journal_lines, sentences, tiles
+from depsue.serving.messages import MOST_TEXT
 from depsue.serving.service import Service
 
-STANDS = {
-    "healthy": "nothing speaks against the promise",
+Action = Literal["stop", "resume"]
+STATES = {
+    "healthy": "no evidence against the promise",
     "watch": "look at what is marked",
-    "stopped": "pi0 decides",
+    "stopped": "the current policy decides",
+}
+MEANS: dict[Action, str] = {
+    "stop": "From the next decision on, the current policy (pi0) decides in place of the new one, "
+    "also after a restart, until somebody resumes it. What was decided so far stays as it is.",
+    "resume": "From the next decision on, the new policy decides again. The monitor begins anew, "
+    "with half the share of delta that it had: earlier evidence does not count again.",
 }
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A figure on top of the page."""
+class Glance:
+    """One campaign, in a few words.
 
-    label: str
-    figure: str
-    what: str
-    mood: str = ""
+    Args:
+        name, path: of it.
+        round: k of K, or over.
+        headline, serving: a sentence each.
+        promises: the floors, in words.
+        floor: the mean reward that the first promise asks for.
+        margin: earned above it in the rounds that were observed.
+        state: of the monitor; None where the campaign is not served here.
+        problem: why no more can be said; "" if there is none.
+    """
+
+    name: str
+    path: str
+    round: str = ""
+    headline: str = ""
+    serving: str = ""
+    promises: tuple[str, ...] = ()
+    floor: float | None = None
+    margin: float | None = None
+    state: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All campaigns of the ledger, the newest first; `served` is the one that is served here."""
+
+    served: str
+    campaigns: tuple[Glance, ...]
+
+
+def glance(story: Story, state: str | None) -> Glance:
+    """One campaign, in a few words; `state` is of the monitor."""
+    words = sentences(story)
+    first = story.first
+    return Glance(
+        name=story.name,
+        path=path_of(story.name),
+        round=at_round(story),
+        headline=words.headline,
+        serving=words.serving,
+        promises=tuple(f"{one.name} {one.floor}" for one in story.settings.promises),
+        floor=None if first is None else first.outcomes[0].need,
+        margin=None if first is None else first.margin,
+        state=state,
+    )
+
+
+@dataclass(frozen=True)
+class TestLine:
+    """A test of a candidate, in a line; `path` is of its page, "" before it was begun."""
+
+    __test__ = False  # pytest must not take it for one of its own
+
+    round: int
+    attempt: int
+    state: str
+    novelty: float | None
+    at: str
+    by: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -32,111 +105,176 @@ class CampaignPage:
     """One campaign.
 
     Args:
-        name: its own.
         path: of its page.
-        headline, said: where it stands, in sentences.
-        concerns: what a reader must not miss.
-        next: what to do now, a command.
-        mood: good, bad or plain.
+        story: what the ledger tells.
+        words: the same in sentences.
+        mood: good, bad or plain; the story's, unless the monitor stopped or something is wrong.
         tiles: the figures on top.
-        promises: what was promised, in sentences.
-        may_deploy: what may be deployed now.
-        rounds: every promise, round by round.
-        novelty: round by round.
         items: the new items.
         certificates: every test so far, newest first.
         journal: who did what when, newest first: when, who, round, what, of what.
-        now: what serves this minute; None where the campaign is not served here.
+        live: what serves this minute; None where the campaign is not served here.
     """
 
-    name: str
     path: str
-    headline: str
-    said: tuple[str, ...]
-    concerns: tuple[str, ...]
-    next: str
-    mood: str
+    story: Story
+    words: Sentences
+    mood: Mood
     tiles: tuple[Tile, ...]
-    promises: tuple[str, ...]
-    may_deploy: tuple[str, ...]
-    rounds: tuple[Rounds, ...]
-    novelty: tuple[Novelty, ...]
     items: NewItems
-    certificates: tuple[Tested, ...]
+    certificates: tuple[TestLine, ...]
     journal: tuple[tuple[str, ...], ...]
-    now: Now | None
+    live: Live | None
 
 
-def campaign_page(told: Told, service: Service | None) -> CampaignPage:
+def campaign_page(story: Story, service: Service | None) -> CampaignPage:
     """The page of a campaign.
 
     Args:
-        told: what its ledger tells.
+        story: what its ledger tells.
         service: what serves it here; None if nothing does.
     """
-    now = None if service is None else now_of(service, told.floor)
+    floor = None if story.first is None else story.first.outcomes[0].need
+    live = None if service is None else live_of(service, floor)
+    alarmed = live is not None and (live.stopped or live.troubles)
     return CampaignPage(
-        name=told.name,
-        path=path_of(told.name),
-        headline=told.headline,
-        said=told.said,
-        concerns=told.concerns,
-        next=told.story.status.next,
-        mood=_mood(told, now),
-        tiles=tuple(_tiles(told, now)),
-        promises=told.promises,
-        may_deploy=told.story.status.may_deploy,
-        rounds=told.rounds,
-        novelty=told.novelty,
-        items=new_items(told.exposure, None if service is None else service.watching),
-        certificates=told.certificates,
-        journal=told.journal,
-        now=now,
+        path=path_of(story.name),
+        story=story,
+        words=sentences(story),
+        mood="bad" if alarmed else story.mood,
+        tiles=tuple(_tiles(story, live)),
+        items=new_items(story.items, None if service is None else service.watching),
+        certificates=tuple(_test_lines(story)),
+        journal=journal_lines(story)[::-1],
+        live=live,
     )
 
 
-def _mood(told: Told, now: Now | None) -> str:
-    story = told.story
-    newest = [one.state for one in story.tried if one.round == story.status.round][-1:]
-    if told.concerns or newest in (["failed"], ["abandoned"]):
-        return "bad"
-    if now is not None and (now.level == "stopped" or now.troubles):
-        return "bad"
-    return "good" if newest == ["passed"] else "plain"
+def _test_lines(story: Story) -> list[TestLine]:
+    return [
+        TestLine(
+            round=test.round,
+            attempt=test.attempt or 0,
+            state=test.state,
+            novelty=None if test.certified is None else test.certified.novelty,
+            at=f"{test.begun_at or test.trained_at:%Y-%m-%d %H:%M}",
+            by=test.begun_by or test.trained_by,
+            path=""
+            if test.attempt is None
+            else certificate_path(story.name, test.round, test.attempt),
+        )
+        for test in reversed(story.tests)
+    ]
 
 
-def _tiles(told: Told, now: Now | None) -> list[Tile]:
+def _tiles(story: Story, live: Live | None) -> list[Tile]:
     """The figures on top, live where there is something live."""
-    moment = None if now is None else now.last
-    found = [] if now is None else [Tile("monitor", now.level, STANDS[now.level], now.level)]
-    found.append(Tile("round", told.at, "deployments"))
-    first = told.first
-    last = None if first is None or not first.observed else first.observed[-1]
-    if moment is not None:
-        mean, low, high = moment.policy
-        found.append(Tile("value now", f"{mean:.4g}", f"{low:.3g} to {high:.3g}, at all times"))
-    elif last is not None and last.mean is not None:
-        of = f"round {last.round}" if last.round else "of pi0, before"
-        found.append(Tile("mean reward", f"{last.mean:.4g}", of))
-    if first is not None and told.floor is not None:
-        ratio = first.promise.floor.ratio
-        of = "declared" if ratio is None else f"{percent(ratio)} of pi0's first logs"
-        found.append(Tile("floor", f"{told.floor:.4g}", of))
-    found.append(_margin(told, now))
-    if moment is not None:
-        found.append(Tile("novelty", f"{moment.novelty:.1%}", "of decisions now"))
-    else:
-        found.append(Tile("novelty", f"{told.deployed_novelty:.1%}", "of decisions, as deployed"))
-    return found
+    if live is None:
+        return list(tiles(story))
+    monitor = Tile("monitor", live.state, STATES[live.state], live.state)
+    now = live.last
+    if now is None:
+        return [monitor, *tiles(story)]
+    mean, low, high = now.policy
+    instead = {
+        "mean reward": Tile("value now", f"{mean:.4g}", f"{low:.3g} to {high:.3g}, at all times"),
+        "novelty": Tile("novelty", f"{now.novelty:.1%}", "of decisions now"),
+    }
+    if now.margin is not None and live.round == story.round:  # else its rows were observed already
+        before = None if story.first is None else story.first.margin
+        of = "now" if before is None else "observed and now"
+        margin = f"{(before or 0.0) + now.margin:+,.0f}"
+        instead["margin"] = Tile("margin", margin, f"above the floor, {of}")
+    return [monitor, *(instead.get(tile.label, tile) for tile in tiles(story))]
 
 
-def _margin(told: Told, now: Now | None) -> Tile:
-    """What was earned above the floor, rounds that were observed and the present epoch."""
-    before, moment = told.margin, None if now is None else now.last
-    live = None if moment is None else moment.margin
-    if now is not None and now.round < told.story.status.round:  # its rows were observed already
-        live = None
-    if before is None and live is None:
-        return Tile("margin", "–", "nothing observed yet")
-    of = "observed" if live is None else "now" if before is None else "observed and now"
-    return Tile("margin", f"{(before or 0.0) + (live or 0.0):+,.0f}", f"above the floor, {of}")
+class Stories:
+    """The stories of campaigns; one is read again when its journal has grown."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, Story]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, campaign: Campaign) -> Story:
+        """The story of a campaign."""
+        with self._lock:
+            lines = len(campaign.ledger.journal(campaign.name))
+            known = self._known.get(campaign.name)
+            if known is None or known[0] != lines:
+                known = lines, story_of(campaign)
+                self._known[campaign.name] = known
+            return known[1]
+
+
+@dataclass(frozen=True)
+class ActionPage:
+    """A stop, or a resumption, that somebody asks for.
+
+    Args:
+        action: which.
+        campaign, path: of what.
+        means: what it does, in sentences.
+        possible: whether it can be done now.
+        state: how the monitor stands, in a sentence.
+        reason, by: as given so far.
+        sure: whether only the confirmation is missing.
+        problem: what is wrong with what was given; "" if nothing is.
+    """
+
+    action: Action
+    campaign: str
+    path: str
+    means: str
+    possible: bool
+    state: str
+    reason: str = ""
+    by: str = ""
+    sure: bool = False
+    problem: str = ""
+
+
+def action_page(
+    action: Action,
+    campaign: Campaign,
+    service: Service | None,
+    form: Mapping[str, str],
+    *,
+    sure: bool = False,
+    problem: str = "",
+) -> ActionPage:
+    """The page of an action.
+
+    Args:
+        action: stop or resume.
+        campaign: of which campaign.
+        service: what serves it here; None if nothing does.
+        form: reason and by, as far as they are given.
+        sure: whether only the confirmation is missing.
+        problem: what is wrong with them.
+    """
+    possible, state = False, "This campaign is not served here."
+    if service is not None:
+        stopped = service.stopped
+        state = f"Stopped: {stopped}" if stopped else "The policy has not been stopped."
+        possible = bool(stopped) == (action == "resume")
+    return ActionPage(
+        action,
+        campaign.name,
+        f"{path_of(campaign.name)}/{action}",
+        MEANS[action],
+        possible,
+        state,
+        form.get("reason", ""),
+        form.get("by", ""),
+        sure=sure and possible and not problem,
+        problem=problem,
+    )
+
+
+def require_said(form: Mapping[str, str]) -> tuple[str, str]:
+    """The reason and who gives it; refused if they say nothing."""
+    reason, by = form.get("reason", "").strip(), form.get("by", "").strip()
+    for text, rule in ((reason, "a reason is recorded"), (by, "it is recorded who does it")):
+        ok = 0 < len(text) <= MOST_TEXT and text.isprintable()
+        require(ok, f"{rule}: 1 to {MOST_TEXT} characters, in one line", found=short(text))
+    return reason, by

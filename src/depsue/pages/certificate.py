@@ -1,29 +1,50 @@
-"""One certificate's page, and recomputing it from the logs and the policy."""
+"""One certificate: its page, all that a statistician asks of it, and computing it again."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from depsue import rng
-from depsue.campaigns import Campaign
-from depsue.certificates import Certificate, MixtureLadder, verify
+from depsue.campaigns import Campaign, Story
+from depsue.campaigns.story import CandidateTest, LadderLevel, is_paired
+from depsue.certificates import Certificate, MixtureLadder, Verdict, verify
 from depsue.errors import FileError
 from depsue.ledger import AttemptRecord, CandidateRecord
-from depsue.pages.details import VERDICTS, details_of
 from depsue.pages.jobs import Job
-from depsue.pages.live import utc
-from depsue.pages.story import Tried
-from depsue.pages.told import Told, certificate_path
+from depsue.pages.rendering import certificate_path
+from depsue.pages.words import utc
 from depsue.policies import BasePolicy, load
 from depsue.progress import Watch
 
+VERDICT_HEADINGS = (
+    "promise", "floor", "verdict", "delta", "values n", "mean of terms", "lower bound",
+    "required value", "credit", "ceiling on V(pi0)",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
-class Checked:
-    """What came of recomputing; `differences` are in words, none if everything is equal."""
+class VerdictDetails:
+    """One promise, tested: the cells of a table, the constants of its bound, and its proof."""
+
+    promise: str
+    cells: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...]
+    proof: str
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """What came of computing a certificate again.
+
+    Args:
+        under_way: whether it is not done yet.
+        at: when it was done, or begun.
+        equal: whether everything came out the same; None before it is known.
+        differences: in words.
+        problem: why it could not be done; "" if it could.
+    """
 
     under_way: bool
     at: str
@@ -33,86 +54,168 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class VerdictOf:
-    """One promise, tested: the cells of a table, the constants of its bound, and its proof."""
-
-    name: str
-    cells: tuple[str, ...]
-    constants: tuple[tuple[str, str], ...]
-    proof: str
-
-
-@dataclass(frozen=True)
 class CertificatePage:
     """One test of a candidate.
 
     Args:
         campaign, round, attempt, path: which.
-        state: passed, failed, open or abandoned.
-        said: in sentences.
+        test: what the ledger tells.
+        certified: the level that passed; None if none did.
+        said: the verdict in sentences.
         headings, verdicts: the table of verdicts.
         facts: what was fixed, and its hashes.
         assumptions: what it rests on.
-        levels: (novelty, anticipated value / V(pi0)) in the order of testing.
-        tested: how many of them were.
-        certified: the one that passed; None without.
-        floor: relative to pi0's value; None where it cannot be told.
-        text: the certificate as it was written; "" without.
-        checked: what came of recomputing it; None before.
+        recomputed: what came of computing it again; None before.
     """
 
     campaign: str
     round: int
     attempt: int
     path: str
-    state: str
+    test: CandidateTest
+    certified: LadderLevel | None
     said: tuple[str, ...]
     headings: tuple[str, ...]
-    verdicts: tuple[VerdictOf, ...]
+    verdicts: tuple[VerdictDetails, ...]
     facts: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
-    levels: tuple[tuple[float, float], ...]
-    tested: int
-    certified: tuple[float, float] | None
-    floor: float | None
-    text: str
-    checked: Checked | None
+    recomputed: Recomputation | None
 
 
-def certificate_page(told: Told, k: int, attempt: int, job: Job | None) -> CertificatePage | None:
+def certificate_page(story: Story, k: int, attempt: int, job: Job | None) -> CertificatePage | None:
     """The page of a test; None if there was no such test.
 
     Args:
-        told: what the ledger tells.
+        story: of the campaign.
         k: its round.
         attempt: which read of the certifying rows.
-        job: of recomputing it.
+        job: of computing it again.
     """
-    found = [one for one in told.story.tried if one.round == k and _number(one) == attempt]
-    if not found:
+    tests = [test for test in story.tests_of(k) if test.attempt == attempt]
+    if not tests:
         return None
-    tried = found[-1]
-    details, certificate = details_of(tried), tried.certificate
-    unit = None if told.first is None else told.first.seen[0].mean
-    floor = told.floor
+    test, certificate = tests[-1], tests[-1].certificate
     return CertificatePage(
-        campaign=told.name,
+        campaign=story.name,
         round=k,
         attempt=attempt,
-        path=certificate_path(told.name, k, attempt),
-        state=tried.state,
-        said=tuple(_said(tried)),
-        headings=VERDICTS,
-        verdicts=tuple(_verdict(one) for one in details["verdicts"]),
-        facts=tuple((str(name), str(value)) for name, value in details["facts"]),
+        path=certificate_path(story.name, k, attempt),
+        test=test,
+        certified=test.certified,
+        said=tuple(_verdict_sentences(test)),
+        headings=VERDICT_HEADINGS,
+        verdicts=verdict_details(test),
+        facts=facts_of(test),
         assumptions=() if certificate is None else certificate.assumptions,
-        levels=tried.levels,
-        tested=0 if certificate is None else certificate.tested,
-        certified=tried.certified,
-        floor=floor / unit if floor is not None and unit else None,
-        text=str(details["json"]),
-        checked=None if job is None else _checked(job),
+        recomputed=None if job is None else _recomputation(job),
     )
+
+
+def verdict_details(test: CandidateTest) -> tuple[VerdictDetails, ...]:
+    """The verdicts of a test, in full; () without a certificate."""
+    return () if test.certificate is None else tuple(map(_details, test.certificate.verdicts))
+
+
+def facts_of(test: CandidateTest) -> tuple[tuple[str, str], ...]:
+    """What was fixed for a test, and its hashes: (name, value)."""
+    expected = test.expected
+    parts = (("old", expected.old), ("new", expected.new), ("logging", expected.logging))
+    facts = [
+        ("candidate", test.candidate),
+        ("trained", f"{test.trained_at:%Y-%m-%d %H:%M} UTC by {test.trained_by}"),
+        ("trained on data", ", ".join(test.trained_on)),
+        ("anticipated value / V(pi0)", ", ".join(f"{name} {x:.4f}" for name, x in parts)),
+        ("trust in the reward model, from a rehearsal", f"{test.trust:.3f}"),
+    ]
+    if test.begun_at is not None:
+        facts.append(("test begun", f"{test.begun_at:%Y-%m-%d %H:%M} UTC by {test.begun_by}"))
+    if test.ended_at is not None:
+        facts.append(("test ended", f"{test.ended_at:%Y-%m-%d %H:%M} UTC by {test.ended_by}"))
+    if test.attempt is not None:
+        facts.append(("attempt on these rows", str(test.attempt)))
+        facts.append(("certifying data", test.data))
+    if test.note:
+        facts.append(("why it was given up", test.note))
+    if test.certificate is not None:
+        facts += _certificate_facts(test.certificate)
+    return tuple(facts)
+
+
+def _certificate_facts(certificate: Certificate) -> list[tuple[str, str]]:
+    coefficients = (certificate.control or {}).items()
+    control = ", ".join(f"{name} {value:.4g}" for name, value in coefficients)
+    parts = certificate.spent.items()
+    facts = [
+        ("kind", certificate.kind),
+        ("certifying rows", f"of round {certificate.round}"),
+        ("folds: learn, select, certify", ", ".join(f"{x:g}" for x in certificate.fractions)),
+        ("delta of the verdict", f"{certificate.delta:g}"),
+        ("delta's parts", ", ".join(f"{name} {part:.4g}" for name, part in parts)),
+        ("further attempts declared", "yes" if certificate.retries else "no"),
+        ("bound", certificate.bound),
+        ("largest weight that counts (clip)", f"{certificate.clip:g}"),
+        ("declared largest pi0 / p", f"{certificate.largest:g}"),
+        ("shares of the old and the new part", ", ".join(f"{x:.4g}" for x in certificate.shares)),
+        ("levels tested, of those listed", f"{certificate.tested} of {certificate.listed}"),
+        ("policy", certificate.policy or "cannot be saved"),
+        ("control variate: coefficients", control or "none"),
+    ]
+    if certificate.control_most is not None:
+        facts.append(("its predictions are clipped at", f"{certificate.control_most:g}"))
+    hashes = (("reward model", certificate.model), ("groups of actions", certificate.groups))
+    facts += [(name, hash) for name, hash in hashes if hash]
+    return [*facts, ("depsue", certificate.version)]
+
+
+def _details(verdict: Verdict) -> VerdictDetails:
+    ceiling = "–" if not verdict.ceiling else f"{verdict.ceiling:.6f}"
+    cells = (
+        verdict.promise.name,
+        str(verdict.promise.floor),
+        "passed" if verdict.passed else "failed",
+        f"{verdict.delta:.4g}",
+        f"{verdict.n:,}",
+        f"{verdict.mean:.6f}",
+        f"{verdict.bound:.6f}",
+        f"{verdict.need + 0.0:.6f}",  # no -0.000000
+        f"{verdict.credit:.6f}",
+        "paired with pi0" if is_paired(verdict) else ceiling,
+    )
+    constants = tuple(
+        (name, f"{value:.6g}" if isinstance(value, float) else str(value))
+        for name, value in verdict.constants.items()
+        if value not in ("", None)
+    )
+    return VerdictDetails(verdict.promise.name, cells, constants, verdict.proof)
+
+
+def _verdict_sentences(test: CandidateTest) -> list[str]:
+    certificate = test.certificate
+    if certificate is None:
+        return [f"The test is {test.state}: there is no certificate."]
+    claim = (
+        "It is as published: its guarantee has gaps."
+        if certificate.kind == "paper"
+        else f"The procedure errs at most {100 * certificate.delta:.4g}% of the time, if what it "
+        "rests on holds."
+    )
+    if test.certified is None:
+        failed = ", ".join(one.promise.name for one in certificate.verdicts if not one.passed)
+        return [f"The test failed: {failed}. Nothing of this list may be deployed.", claim]
+    return [
+        f"The test passed at a novelty of {test.certified.novelty:.1%}, level {certificate.tested} "
+        f"of {certificate.listed} being the last that was tested.",
+        claim,
+    ]
+
+
+def _recomputation(job: Job) -> Recomputation:
+    at = utc(job.began if job.ended is None else job.ended)
+    if job.running:
+        return Recomputation(True, at)
+    if job.problem:
+        return Recomputation(False, at, problem=job.problem)
+    return Recomputation(False, at, equal=not job.result, differences=tuple(job.result))
 
 
 def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[str, ...]:
@@ -139,7 +242,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[s
     by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
     watch("verdict", 0, 1, "")
     with rng.one_thread():
-        found = verify(
+        verification = verify(
             certificate,
             logs,
             _policy(campaign, candidate, read, certificate),
@@ -148,7 +251,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[s
             model=campaign.model(candidate),
         )
     watch("verdict", 1, 1, "")
-    return found.differences
+    return verification.differences
 
 
 def _policy(
@@ -166,44 +269,3 @@ def _policy(
             cure="restore the folder from a copy",
         )
     return MixtureLadder(tuple(parts), np.array([certificate.shares])).policy(0)
-
-
-def _number(tried: Tried) -> int | None:
-    return None if tried.attempt is None else tried.attempt.attempt
-
-
-def _said(tried: Tried) -> list[str]:
-    """The verdict in sentences."""
-    certificate = tried.certificate
-    if certificate is None:
-        return [f"The test is {tried.state}: there is no certificate."]
-    level = f"{100 * certificate.delta:.4g}%"
-    claim = f"The procedure errs at most {level} of the time, if what it rests on holds."
-    if certificate.kind == "paper":
-        claim = "It is as published: its guarantee has gaps."
-    if tried.certified is None:
-        failed = ", ".join(one.promise.name for one in certificate.verdicts if not one.passed)
-        return [f"The test failed: {failed}. Nothing of this list may be deployed.", claim]
-    return [
-        f"The test passed at a novelty of {tried.certified[0]:.1%}, level {certificate.tested} of "
-        f"{certificate.listed} being the last that was tested.",
-        claim,
-    ]
-
-
-def _verdict(told: Any) -> VerdictOf:
-    return VerdictOf(
-        told["name"],
-        tuple(told["cells"]),
-        tuple((str(name), str(value)) for name, value in told["constants"]),
-        told["proof"],
-    )
-
-
-def _checked(job: Job) -> Checked:
-    at = utc(job.began if job.ended is None else job.ended)
-    if job.running:
-        return Checked(True, at)
-    if job.problem:
-        return Checked(False, at, problem=job.problem)
-    return Checked(False, at, equal=not job.result, differences=tuple(job.result))

@@ -13,16 +13,23 @@ from urllib.parse import quote
 
 from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, DepsueError, FileError
-from depsue.pages.actions import Kind, action_page, require_said
-from depsue.pages.campaign import campaign_page
+from depsue.pages import rendering
+from depsue.pages.campaign import (
+    Action,
+    Glance,
+    Overview,
+    Stories,
+    action_page,
+    campaign_page,
+    glance,
+    require_said,
+)
 from depsue.pages.certificate import certificate_page, recompute
-from depsue.pages.figures import live_figures, round_figures
-from depsue.pages.frontiers import frontier_figure, levels_figure
+from depsue.pages.figures import levels_figure, live_figures, round_figures
 from depsue.pages.jobs import Jobs
-from depsue.pages.overview import Glance, Overview, glance
-from depsue.pages.plan_page import filled, plan_page, settings_of
-from depsue.pages.planning import planned
-from depsue.pages.rendering import Rendering
+from depsue.pages.plan_report import frontier_figure
+from depsue.pages.planning import filled, plan_page, planned, settings_of
+from depsue.pages.rendering import path_of, static
 from depsue.pages.sessions import (
     Sessions,
     Visitor,
@@ -30,11 +37,10 @@ from depsue.pages.sessions import (
     cookie,
     from_here,
     query_of,
+    wants_json,
     wants_page,
     within,
 )
-from depsue.pages.static import static
-from depsue.pages.told import Memory, path_of
 from depsue.serving.access import Access
 from depsue.serving.app import Pages, encode, refused
 from depsue.serving.http import Answer, Request
@@ -87,7 +93,7 @@ class Dashboard(Pages):
         self._secure = secure
         self._sessions = Sessions(access, service.campaign.by)
         self._plans, self._checks = Jobs(), Jobs()
-        self._memory, self._render = Memory(), Rendering()
+        self._stories = Stories()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="depsue-pages")
 
     async def answer(self, request: Request) -> Answer | None:
@@ -102,7 +108,7 @@ class Dashboard(Pages):
         visitor = self._sessions.visitor(request)
         if path == "/login":
             return self._login(request, visitor)
-        as_json = path.endswith(".json")
+        as_json = path.endswith(".json") or (request.method == "GET" and wants_json(request))
         page = self._page(path.removesuffix(".json") if path != "/index.json" else "/")
         if page is None:
             wrong = "there is no such page"
@@ -157,42 +163,44 @@ class Dashboard(Pages):
 
     def _overview(self, asked: Asked) -> Answer:
         served = self._service.campaign.name
-        found = []
-        for one in reversed(self._service.campaign.ledger.campaigns()):
-            level = self._service.state if one.name == served else None
+        glances = []
+        for record in reversed(self._service.campaign.ledger.campaigns()):
+            name = record.name
+            state = self._service.state if name == served else None
             try:
-                found.append(glance(self._memory.of(self._open(one.name)), level))
+                glances.append(glance(self._stories.of(self._open(name)), state))
             except DepsueError as problem:
-                path = path_of(one.name)
-                found.append(Glance(one.name, path, level=level, problem=str(problem)))
-        found.sort(key=lambda one: one.name != served)
-        return self._shown("overview.html", Overview(served, tuple(found)), asked)
+                glances.append(Glance(name, path_of(name), state=state, problem=str(problem)))
+        glances.sort(key=lambda one: one.name != served)
+        return self._shown("overview.html", Overview(served, tuple(glances)), asked)
 
     def _campaign(self, name: str, asked: Asked) -> Answer:
-        page = campaign_page(self._memory.of(self._open(name)), self._serving(name))
-        live = query_of(asked.request).get("live", "")
+        page = campaign_page(self._stories.of(self._open(name)), self._serving(name))
+        refresh = query_of(asked.request).get("live", "")
         return self._shown(
             "campaign.html",
             page,
             asked,
-            now_figures=partial(_maybe, live_figures, page.now),
-            round_figures=partial(round_figures, page.rounds, page.novelty),
-            live=live if page.now is not None else "off",
+            live_figures=partial(_maybe, live_figures, page.live),
+            round_figures=partial(round_figures, page.story),
+            refresh=refresh if page.live is not None else "off",
         )
 
     def _certificate(self, name: str, k: int, attempt: int, asked: Asked) -> Answer:
         campaign, key = self._open(name), f"{name}/{k}-{attempt}"
-        page = certificate_page(self._memory.of(campaign), k, attempt, self._checks.of(key))
+        story = self._stories.of(campaign)
+        page = certificate_page(story, k, attempt, self._checks.of(key))
         if page is None:
             raise NoSuchPage(f"no test {k}-{attempt} in campaign {name}")
         if asked.posted:
-            if page.state not in ("passed", "failed"):
-                raise ConfigError("what is verified has a certificate", found=page.state)
+            if page.test.certificate is None:
+                raise ConfigError("what is verified has a certificate", found=page.test.state)
             work = partial(recompute, campaign, k, attempt)
             job = self._checks.start(key, f"verifying {key}", {}, work)
             job.done.wait(PATIENCE)
             return self._to(f"{page.path}#verify")
-        return self._shown("certificate.html", page, asked, figure=partial(levels_figure, page))
+        figure = partial(levels_figure, story, page.test, "How far the test went", "levels")
+        return self._shown("certificate.html", page, asked, figure=figure)
 
     def _plan(self, name: str, asked: Asked) -> Answer:
         campaign = self._open(name)
@@ -211,26 +219,26 @@ class Dashboard(Pages):
                 return self._shown("plan.html", page, asked, status=422, figure=lambda: None)
             return self._to(page.path)
         page = show()
-        figure = partial(_maybe, frontier_figure, page.planned)
+        figure = partial(_maybe, frontier_figure, page.result)
         return self._shown("plan.html", page, asked, figure=figure)
 
-    def _act(self, name: str, kind: Kind, asked: Asked) -> Answer:
+    def _act(self, name: str, action: Action, asked: Asked) -> Answer:
         campaign, service = self._open(name), self._serving(name)
-        given = {"by": asked.visitor.name, **asked.request.form} if asked.posted else {}
-        show = partial(action_page, kind, campaign, service)
+        form = {"by": asked.visitor.name, **asked.request.form} if asked.posted else {}
+        show = partial(action_page, action, campaign, service)
         if not asked.posted:
             return self._shown("action.html", show({"by": asked.visitor.name}), asked)
         try:
-            reason, by = require_said(given)
+            reason, by = require_said(form)
         except ConfigError as problem:
-            page = show(given, problem=str(problem))
+            page = show(form, problem=str(problem))
             return self._shown("action.html", page, asked, status=422)
         page = show({"reason": reason, "by": by}, sure=True)
         if not page.possible or service is None:
             return self._shown("action.html", page, asked, status=409)
-        if given.get("sure") != "yes":
+        if form.get("sure") != "yes":
             return self._shown("action.html", page, asked)
-        if kind == "stop":
+        if action == "stop":
             service.stop_policy(f"{reason} (by hand)", by)
         else:
             service.resume_policy(reason, by)
@@ -243,12 +251,12 @@ class Dashboard(Pages):
         if visitor is not None and request.method == "GET":
             return self._to(then)
         if request.method == "GET":
-            return self._render.page("login.html", None, problem="", next=then)
+            return rendering.page("login.html", None, problem="", next=then)
         then = within(request.form.get("next", "/"))
         id = self._sessions.begin(request.form.get("token", "").strip())
         if id is None:
             problem = "That is not the token of an admin."
-            return self._render.page("login.html", None, status=401, problem=problem, next=then)
+            return rendering.page("login.html", None, status=401, problem=problem, next=then)
         return self._to(then, cookie=cookie(id, secure=self._is_secure(request)))
 
     def _refused(self, request: Request, as_json: bool) -> Answer:
@@ -280,14 +288,14 @@ class Dashboard(Pages):
         if asked.as_json:
             return Answer(status, encode(page))
         more = {name: made() if callable(made) else made for name, made in more.items()}
-        return self._render.page(template, asked.visitor, status=status, page=page, **more)
+        return rendering.page(template, asked.visitor, status=status, page=page, **more)
 
     def _wrong(
         self, request: Request, status: int, rule: str, *, found: str = "", cure: str = ""
     ) -> Answer:
         """A page that says why not."""
         visitor = self._sessions.visitor(request)
-        return self._render.page(
+        return rendering.page(
             "problem.html", visitor, status=status, rule=rule, found=found, cure=cure
         )
 

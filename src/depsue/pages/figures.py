@@ -1,258 +1,384 @@
-"""The figures of a campaign's page: the present epoch over time, and round by round."""
+"""What each figure shows: a campaign round by round, its tests, and what serves now.
+
+Each function takes a part of the story and returns one `Figure`; report and
+dashboard draw the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
+from depsue.campaigns.story import CandidateTest, LadderLevel, PromiseOutcome, RoundStory, Story
 from depsue.pages.drawing import (
-    BLUE,
-    BLUE_BAND,
-    GREEN,
-    GREY,
-    GREY_BAND,
-    INK,
-    RED,
+    Axis,
+    Band,
+    Bars,
     Figure,
-    Limits,
-    Trace,
-    band,
-    flat,
-    line,
-    plotted,
+    Line,
+    Mark,
+    Points,
+    Rule,
+    Span,
+    Ticks,
+    rounds_axis,
     spanned,
 )
-from depsue.pages.live import Moment, Now
-from depsue.pages.told import Novelty, Rounds
-from depsue.pages.words import plus_minus
+from depsue.pages.words import or_dash, plus_minus, promise_table
+from depsue.plural import counted
+
+if TYPE_CHECKING:
+    from depsue.pages.live import Live, LiveValue
+
+T = TypeVar("T")
 
 
-def live_figures(now: Now) -> list[Figure]:
-    """The value, the novelty and the margin of the present epoch, over time."""
-    moments = now.moments
-    if not moments:
-        return []
-    found = [_live_value(now), _live_novelty(now)]
-    if any(one.margin is not None for one in moments):
-        found.append(_live_margin(now))
-    return found
+def round_figures(story: Story) -> list[Figure]:
+    """Value and margin of every promise, and novelty, round by round."""
+    figures = value_figures(story)
+    novelty = novelty_figure(story.history)
+    if novelty is not None:
+        figures.insert(1 if figures else 0, novelty)
+    return [*figures, *margin_figures(story)]
 
 
-def _live_value(now: Now) -> Figure:
-    moments, last = now.moments, now.moments[-1]
-    times = [one.at for one in moments]
-    traces = []
-    held = [one for one in moments if one.pi0 is not None]
-    limits = [one.pi0 for one in held if one.pi0 is not None]
-    if limits:
-        traces += band([one.at for one in held], limits, "pi0, holdout", GREY, GREY_BAND)
-    traces += band(times, [one.policy for one in moments], "policy", BLUE, BLUE_BAND)
-    if now.floor is not None:
-        traces.append(flat(times, now.floor, "floor"))
-    half = [one for one in moments if 2 * one.decisions >= last.decisions]
-    seen = [x for one in half for x in (*one.policy, *(one.pi0 or ())[:1])]
-    seen += [] if now.floor is None else [now.floor]
-    said = f"policy {_interval(last.policy)} after {last.decisions:,} decisions"
-    said += "" if last.pi0 is None else f"; pi0 in the holdout {_interval(last.pi0)}"
-    said += "" if now.floor is None else f"; floor {now.floor:.4g}"
+def value_figures(story: Story) -> list[Figure]:
+    """The mean reward of each round, with two standard errors, against each promise's floor."""
+    return [
+        _value(story, place, f"Value{_of_promise(story, place)}")
+        for place, one in enumerate(story.promises)
+        if one.outcomes
+    ]
+
+
+def _value(story: Story, place: int, heading: str) -> Figure:
+    history = story.promises[place]
+    outcomes = _up_to_last(
+        history.outcomes, lambda one: one.mean is not None or one.certified is not None
+    )
+    need, error = outcomes[0].need, 2 * outcomes[0].need_error
+    marks: list[Mark] = [Rule("floor", need)]
+    if error > 0:
+        marks.append(Span("floor ± 2 standard errors", need - error, need + error))
+    shown = [need - error, need + error]
+    observed = [(one.round, one.mean, 2 * (one.error or 0.0))
+                for one in outcomes if one.mean is not None]  # fmt: skip
+    for name, rows in (("pi0, before", observed[:1]), ("served", observed[1:])):
+        if rows:
+            x, y, errors = zip(*rows, strict=True)
+            colour = "grey" if name == "pi0, before" else "blue"
+            marks.append(Points(name, x, y, colour, errors=errors))  # type: ignore[arg-type]
+            shown += [mean + sign * half for _, mean, half in rows for sign in (-1, 1)]
+    for followed, name in ((True, "certified at least"), (False, "certified, not served")):
+        certified = [(one.round, one.certified) for one in outcomes
+                     if one.certified is not None and one.followed == followed]  # fmt: skip
+        if certified:
+            x, y = _columns(certified)
+            marks.append(Points(name, x, y, "blue", "triangle", hollow=not followed))
+            shown += y
+    headings, cells = promise_table(story, history)
+    said = "; ".join(_value_words(one) for one in outcomes)
     return Figure(
-        "live-value",
-        "Value",
-        f"Mean reward over time with its confidence sequence. Now: {said}.",
-        ("UTC", "decisions", "policy", "pi0, holdout"),
-        tuple(
-            (one.at[:19], f"{one.decisions:,}", _interval(one.policy),
-             "–" if one.pi0 is None else _interval(one.pi0))
-            for one in _some(moments)
+        name=f"rounds-value-{place}",
+        heading=heading,
+        said=f"Mean reward by round against a floor of {need:.4g}: {said}.",
+        headings=headings,
+        cells=cells,
+        marks=tuple(marks),
+        x=rounds_axis(outcomes[0].round, outcomes[-1].round),
+        y=Axis("mean reward", spanned(shown)),
+    )
+
+
+def _value_words(outcome: PromiseOutcome) -> str:
+    mean = "not observed"
+    if outcome.mean is not None:
+        mean = plus_minus(outcome.mean, 2 * (outcome.error or 0.0))
+    words = f"round {outcome.round} {mean}"
+    if outcome.certified is not None:
+        words += f", certified at least {outcome.certified:.4g}"
+    return words
+
+
+def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
+    """The share of decisions that show a new item, served and certified; None before either."""
+    rounds = _up_to_last(
+        history[1:], lambda one: one.novelty is not None or one.certified is not None
+    )
+    if not rounds:
+        return None
+    marks: list[Mark] = []
+    served = [(one.round, one.novelty) for one in rounds if one.novelty is not None]
+    certified = [(one.round, one.certified) for one in rounds if one.certified is not None]
+    if served:
+        marks.append(Bars("served", *_columns(served), "blue"))
+    if certified:
+        marks.append(Ticks("certified", *_columns(certified), "ink"))
+    said = "; ".join(
+        f"round {one.round} served {_share(one.novelty)}, certified {_share(one.certified)}"
+        for one in rounds
+    )
+    most = max(0.01, *(share for _, share in [*served, *certified]))
+    return Figure(
+        name="rounds-novelty",
+        heading="Novelty",
+        said=f"Share of decisions that show a new item, by round: {said}.",
+        headings=("round", "served", "certified"),
+        cells=tuple(
+            (str(one.round), or_dash(one.novelty, ".1%"), or_dash(one.certified, ".1%"))
+            for one in rounds
         ),
-        plotted(traces, y="mean reward", range=spanned(seen, low=0.0, high=now.r_max)),
+        marks=tuple(marks),
+        x=rounds_axis(rounds[0].round, rounds[-1].round),
+        y=Axis("novelty", (0.0, 1.15 * most), "percent"),
+    )
+
+
+def margin_figures(story: Story) -> list[Figure]:
+    """What each round earned above the floor, where any was observed or counted on."""
+    return [
+        _margin(one.outcomes, place, f"Margin{_of_promise(story, place)}")
+        for place, one in enumerate(story.promises)
+        if any(outcome.margin is not None or outcome.counted_on > 0 for outcome in one.outcomes)
+    ]
+
+
+def _margin(outcomes: Sequence[PromiseOutcome], place: int, heading: str) -> Figure:
+    rounds = _up_to_last(outcomes[1:], lambda one: one.margin is not None or one.counted_on > 0)
+    aside = 0.1 if any(one.counted_on > 0 for one in rounds) else 0.0  # bars stand side by side
+    observed = [(one.round, one.margin) for one in rounds if one.margin is not None]
+    marks: list[Mark] = [Rule("", 0.0, "ink", "solid")]
+    for name, colour, sign in (("earned", "green", 1), ("lost", "red", -1)):
+        bars = [(k - aside, margin) for k, margin in observed if (margin >= 0) == (sign > 0)]
+        if bars:
+            marks.append(Bars(name, *_columns(bars), colour))  # type: ignore[arg-type]
+    for followed, name in ((True, "counted on"), (False, "counted on, not served")):
+        bars = [(one.round + 0.2, -one.counted_on) for one in rounds
+                if one.counted_on > 0 and one.followed == followed]  # fmt: skip
+        if bars:
+            marks.append(Bars(name, *_columns(bars), "grey", 0.2, hollow=not followed))
+    if len(observed) > 1:
+        sums = [sum(margin for _, margin in observed[: k + 1]) for k in range(len(observed))]
+        x, _ = _columns(observed)
+        marks.append(Line("sum so far", x, tuple(sums), "blue", dots=True))
+    said = "; ".join(_margin_words(one) for one in rounds)
+    return Figure(
+        name=f"rounds-margin-{place}",
+        heading=heading,
+        said=f"Reward earned above the floor by round, an estimate: {said}.",
+        headings=("round", "margin", "counted on by a certificate"),
+        cells=tuple(
+            (str(one.round), or_dash(one.margin, "+,.1f"), or_dash(one.counted_on or None, ",.1f"))
+            for one in rounds
+        ),
+        marks=tuple(marks),
+        x=rounds_axis(rounds[0].round, rounds[-1].round),
+        y=Axis("reward above the floor", form="thousands"),
+    )
+
+
+def _margin_words(outcome: PromiseOutcome) -> str:
+    words = "not observed" if outcome.margin is None else f"{outcome.margin:+,.1f}"
+    more = f", {outcome.counted_on:,.1f} counted on" if outcome.counted_on else ""
+    return f"round {outcome.round} {words}{more}"
+
+
+def levels_figure(story: Story, test: CandidateTest, heading: str, name: str) -> Figure | None:
+    """Anticipated value against novelty over the levels of a candidate, what passed, what came."""
+    if not test.levels:
+        return None
+    done, rest = test.levels[: test.tested], test.levels[max(test.tested - 1, 0) :]
+    marks: list[Mark] = []
+    if len(rest) > 1 or not done:
+        marks.append(Line("not tested", *_coordinates(rest), "blue", "dot"))
+    if done:
+        marks.append(Line("tested", *_coordinates(done), "blue"))
+    xs, ys = (list(values) for values in _coordinates(test.levels))
+    plain = story.plain
+    unit = None if plain is None else plain.outcomes[0].mean
+    if plain is not None and unit:  # values are drawn relative to pi0's
+        floor = plain.outcomes[0].need / unit
+        marks.append(Rule("floor", floor))
+        ys.append(floor)
+        came = next((one for one in plain.observed[1:] if one.round == test.round), None)
+        if came is not None and came.followed and came.mean is not None:
+            x = story.history[test.round].novelty or 0.0
+            y, error = came.mean / unit, 2 * (came.error or 0.0) / unit
+            marks.append(Points("what came", (x,), (y,), "ink", errors=(error,)))
+            xs, ys = [*xs, x], [*ys, y - error, y + error]
+    said = f"{counted(len(test.levels), 'level')}, {test.tested} tested, {test.state}"
+    said += f"; novelty up to {max(xs):.1%}"
+    if test.failed is not None:
+        marks.append(Points("failed", *_coordinates([test.failed]), "red", "cross"))
+    if test.certified is not None:
+        marks.append(Points("certified", *_coordinates([test.certified]), "green", "star"))
+        said += f"; certified at novelty {test.certified.novelty:.1%}, anticipated value "
+        said += f"{test.certified.value:.3f} of pi0's"
+    gap, wide = max(max(ys) - min(ys), 0.05), max(max(xs), 0.01)
+    return Figure(
+        name=name,
+        heading=heading,
+        said=f"Round {test.round}: anticipated value by novelty: {said}.",
+        headings=("novelty", "anticipated value / V(pi0)", "test"),
+        cells=tuple(
+            (f"{level.novelty:.1%}", f"{level.value:.3f}", _fate(test, place))
+            for place, level in _thinned(test)
+        ),
+        marks=tuple(marks),
+        x=Axis("novelty", (-0.04 * wide, 1.08 * wide), "percent"),
+        y=Axis("anticipated value / V(pi0)", (min(ys) - 0.12 * gap, max(ys) + 0.12 * gap)),
+    )
+
+
+def _fate(test: CandidateTest, place: int) -> str:
+    level = test.levels[place]
+    if test.certified is not None and level.novelty == test.certified.novelty:
+        return "certified"
+    if place >= test.tested:
+        return "not tested"
+    return "failed" if level == test.failed else "passed"
+
+
+def _thinned(test: CandidateTest) -> list[tuple[int, LadderLevel]]:
+    """About twenty levels, with those at which the test ended."""
+    step = max(len(test.levels) // 20, 1)
+    ends = {len(test.levels) - 1, test.tested - 1, test.tested}
+    return [
+        (place, level)
+        for place, level in enumerate(test.levels)
+        if place % step == 0 or place in ends or _fate(test, place) == "certified"
+    ]
+
+
+def live_figures(live: Live) -> list[Figure]:
+    """The value, the novelty and the margin since the monitor began to watch, over time."""
+    if not live.values:
+        return []
+    figures = [_live_value(live), _live_novelty(live)]
+    if any(value.margin is not None for value in live.values):
+        figures.append(_live_margin(live))
+    return figures
+
+
+def _live_value(live: Live) -> Figure:
+    values, last = live.values, live.values[-1]
+    times = tuple(value.at for value in values)
+    marks: list[Mark] = []
+    held = [(value.at, value.pi0) for value in values if value.pi0 is not None]
+    if held:
+        at, limits = tuple(at for at, _ in held), [limits for _, limits in held]
+        marks += _with_band("pi0, holdout", at, limits, "grey")
+    marks += _with_band("policy", times, [value.policy for value in values], "blue")
+    shown = [x for value in _second_half(values) for x in (*value.policy, *(value.pi0 or ())[:1])]
+    said = f"policy {_interval(last.policy)} after {last.decisions:,} decisions"
+    if last.pi0 is not None:
+        said += f"; pi0 in the holdout {_interval(last.pi0)}"
+    if live.floor is not None:
+        marks.append(Rule("floor", live.floor))
+        shown.append(live.floor)
+        said += f"; floor {live.floor:.4g}"
+    return Figure(
+        name="live-value",
+        heading="Value",
+        said=f"Mean reward over time with its confidence sequence. Now: {said}.",
+        headings=("UTC", "decisions", "policy", "pi0, holdout"),
+        cells=tuple(
+            (value.at[:19], f"{value.decisions:,}", _interval(value.policy),
+             "–" if value.pi0 is None else _interval(value.pi0))
+            for value in _newest(values)
+        ),
+        marks=tuple(marks),
+        x=Axis(),
+        y=Axis("mean reward", spanned(shown, low=0.0, high=live.r_max)),
     )  # fmt: skip
 
 
-def _live_novelty(now: Now) -> Figure:
-    moments, last = now.moments, now.moments[-1]
-    times = [one.at for one in moments]
-    traces = [line(times, [one.novelty for one in moments], "shown", BLUE)]
-    traces.append(flat(times, now.novelty, "as deployed", colour=INK))
-    seen = [0.0, now.novelty, *(one.novelty for one in _half(moments))]
+def _live_novelty(live: Live) -> Figure:
+    values, last = live.values, live.values[-1]
+    shown = [0.0, live.novelty, *(value.novelty for value in _second_half(values))]
+    times = tuple(value.at for value in values)
     return Figure(
-        "live-novelty",
-        "Novelty",
-        f"Share of the policy's decisions that showed a new item, over time. Now {last.novelty:.1%}"
-        f"; as deployed {now.novelty:.1%}.",
-        ("UTC", "decisions", "novelty"),
-        tuple((one.at[:19], f"{one.decisions:,}", f"{one.novelty:.1%}") for one in _some(moments)),
-        plotted(traces, y="novelty", range=spanned(seen, low=0.0, high=1.0), percent="y"),
-    )
-
-
-def _live_margin(now: Now) -> Figure:
-    told = [(one, one.margin) for one in now.moments if one.margin is not None]
-    times = [one.at for one, _ in told]
-    last, margin = told[-1]
-    traces = [line(times, [value for _, value in told], "earned above the floor", GREEN)]
-    traces.append(flat(times, 0.0, "floor"))
-    return Figure(
-        "live-margin",
-        "Margin",
-        f"Reward earned above the floor over time, an estimate. Now {margin:+,.1f} after "
-        f"{last.decisions:,} decisions of the policy.",
-        ("UTC", "decisions", "margin"),
-        tuple((one.at[:19], f"{one.decisions:,}", f"{value:+,.1f}") for one, value in _some(told)),
-        plotted(traces, y="reward above the floor"),
-    )
-
-
-def round_figures(rounds: Sequence[Rounds], novelty: Sequence[Novelty]) -> list[Figure]:
-    """Value and margin of every promise, and novelty, round by round."""
-    found = []
-    for place, one in enumerate(rounds):
-        of = f": {one.promise}" if len(rounds) > 1 else ""
-        found.append(_value_by_round(one, f"rounds-value-{place}", f"Value{of}"))
-        if any(seen.margin is not None for seen in one.seen):
-            found.append(_margin_by_round(one, f"rounds-margin-{place}", f"Margin{of}"))
-    if any(one.served is not None or one.certified is not None for one in novelty):
-        found.insert(1 if found else 0, _novelty_by_round(novelty))
-    return found
-
-
-def _value_by_round(one: Rounds, name: str, heading: str) -> Figure:
-    seen = [(k.round, k.mean, k.error or 0.0) for k in one.seen if k.mean is not None]
-    certified = [(k.round, k.certified) for k in one.seen if k.certified is not None]
-    need, need_error = one.seen[0].need, one.seen[0].need_error
-    places = [k.round for k in one.seen]
-    traces: list[Trace] = [
-        {
-            "x": [k for k, _, _ in seen],
-            "y": [mean for _, mean, _ in seen],
-            "error_y": {"array": [2 * error for _, _, error in seen], "color": BLUE},
-            "mode": "markers",
-            "marker": {"color": BLUE, "size": 9},
-            "name": "mean reward ± 2 standard errors",
-        }
-    ]
-    if certified:
-        traces.append(
-            {
-                "x": [k for k, _ in certified],
-                "y": [value for _, value in certified],
-                "mode": "markers",
-                "marker": {"color": GREEN, "size": 10, "symbol": "triangle-up"},
-                "name": "certified at least",
-            }
-        )
-    traces.append(flat([places[0] - 0.4, places[-1] + 0.4], need, "floor"))
-    said = "; ".join(
-        f"round {k.round} "
-        + ("not observed" if k.mean is None else plus_minus(k.mean, 2 * (k.error or 0.0)))
-        + ("" if k.certified is None else f", certified at least {k.certified:.4g}")
-        for k in one.seen
-    )
-    every = [mean + sign * 2 * error for _, mean, error in seen for sign in (-1, 1)]
-    every += [value for _, value in certified] + [need - need_error, need + need_error]
-    return Figure(
-        name,
-        heading,
-        f"Mean reward by round against a floor of {need:.4g}: {said}.",
-        one.headings,
-        one.cells,
-        plotted(traces, y="mean reward", x="round", range=spanned(every), rounds=places),
-    )
-
-
-def _margin_by_round(one: Rounds, name: str, heading: str) -> Figure:
-    told = [(k.round, k.margin) for k in one.seen if k.margin is not None]
-    colours = [GREEN if margin >= 0 else RED for _, margin in told]
-    traces: list[Trace] = [
-        {
-            "type": "bar",
-            "x": [k for k, _ in told],
-            "y": [margin for _, margin in told],
-            "marker": {"color": colours},
-            "width": 0.4,
-            "name": "earned above the floor",
-        }
-    ]
-    cells = tuple((str(k), f"{margin:+,.1f}") for k, margin in told)
-    said = "; ".join(f"round {k} {margin}" for k, margin in cells)
-    places = [k for k, _ in told]
-    return Figure(
-        name,
-        heading,
-        f"Reward earned above the floor by round, an estimate: {said}.",
-        ("round", "margin"),
-        cells,
-        plotted(traces, y="reward above the floor", x="round", rounds=places),
-    )
-
-
-def _novelty_by_round(novelty: Sequence[Novelty]) -> Figure:
-    served = [(one.round, one.served) for one in novelty if one.served is not None]
-    certified = [(one.round, one.certified) for one in novelty if one.certified is not None]
-    traces: list[Trace] = []
-    if served:
-        traces.append(
-            {
-                "type": "bar",
-                "x": [k for k, _ in served],
-                "y": [share for _, share in served],
-                "marker": {"color": BLUE},
-                "width": 0.4,
-                "name": "served",
-            }
-        )
-    if certified:
-        traces.append(
-            {
-                "x": [k for k, _ in certified],
-                "y": [share for _, share in certified],
-                "mode": "markers",
-                "marker": {
-                    "color": INK,
-                    "size": 26,
-                    "symbol": "line-ew-open",
-                    "line": {"width": 3},
-                },
-                "name": "certified",
-            }
-        )
-    cells = tuple(
-        (str(one.round), _percent(one.served), _percent(one.certified)) for one in novelty
-    )
-    said = "; ".join(f"round {k} served {a}, certified {b}" for k, a, b in cells)
-    most = max([0.01, *(share for _, share in [*served, *certified])])
-    return Figure(
-        "rounds-novelty",
-        "Novelty",
-        f"Share of decisions that show a new item, by round: {said}.",
-        ("round", "served", "certified"),
-        cells,
-        plotted(
-            traces,
-            y="novelty",
-            x="round",
-            range=(0.0, 1.15 * most),
-            rounds=[one.round for one in novelty],
-            percent="y",
+        name="live-novelty",
+        heading="Novelty",
+        said="Share of the policy's decisions that showed a new item, over time. Now "
+        f"{last.novelty:.1%}; as deployed {live.novelty:.1%}.",
+        headings=("UTC", "decisions", "novelty"),
+        cells=tuple(
+            (value.at[:19], f"{value.decisions:,}", f"{value.novelty:.1%}")
+            for value in _newest(values)
         ),
+        marks=(
+            Line("shown", times, tuple(value.novelty for value in values), "blue"),
+            Rule("as deployed", live.novelty, "ink"),
+        ),
+        x=Axis(),
+        y=Axis("novelty", spanned(shown, low=0.0, high=1.0), "percent"),
     )
 
 
-def _half(moments: Sequence[Moment]) -> list[Moment]:
+def _live_margin(live: Live) -> Figure:
+    values = [(value, value.margin) for value in live.values if value.margin is not None]
+    last, margin = values[-1]
+    times, margins = tuple(value.at for value, _ in values), tuple(margin for _, margin in values)
+    return Figure(
+        name="live-margin",
+        heading="Margin",
+        said=f"Reward earned above the floor over time, an estimate. Now {margin:+,.1f} after "
+        f"{last.decisions:,} decisions of the policy.",
+        headings=("UTC", "decisions", "margin"),
+        cells=tuple(
+            (value.at[:19], f"{value.decisions:,}", f"{margin:+,.1f}")
+            for value, margin in _newest(values)
+        ),
+        marks=(Line("earned above the floor", times, margins, "green"), Rule("floor", 0.0)),
+        x=Axis(),
+        y=Axis("reward above the floor"),
+    )
+
+
+def _with_band(
+    name: str, x: tuple[str, ...], limits: Sequence[tuple[float, float, float]], colour: str
+) -> list[Mark]:
+    """A mean and the limits around it."""
+    means, lows, highs = (tuple(column) for column in zip(*limits, strict=True))
+    return [Band(x, lows, highs, colour), Line(name, x, means, colour)]  # type: ignore[arg-type]
+
+
+def _of_promise(story: Story, place: int) -> str:
+    """A promise's name, where there are several."""
+    return f": {story.promises[place].promise.name}" if len(story.promises) > 1 else ""
+
+
+def _up_to_last(rounds: Sequence[T], tells: Callable[[T], bool]) -> Sequence[T]:
+    """The rounds up to the last that has something to draw."""
+    places = [place for place, one in enumerate(rounds) if tells(one)]
+    return rounds[: places[-1] + 1] if places else ()
+
+
+def _second_half(values: Sequence[LiveValue]) -> list[LiveValue]:
     """Those since half of the decisions: before, limits are wide and means unsteady."""
-    return [one for one in moments if 2 * one.decisions >= moments[-1].decisions]
+    return [value for value in values if 2 * value.decisions >= values[-1].decisions]
 
 
-def _some(values: Sequence[Any]) -> list[Any]:
+def _newest(values: Sequence[T]) -> Sequence[T]:
     """About twenty of them, newest first."""
-    step = max(len(values) // 20, 1)
-    return list(values[::-1][::step])
+    return values[::-1][:: max(len(values) // 20, 1)]
 
 
-def _interval(limits: Limits) -> str:
+def _coordinates(levels: Sequence[LadderLevel]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return _columns([(level.novelty, level.value) for level in levels])
+
+
+def _columns(
+    points: Sequence[tuple[float, float]],
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(x for x, _ in points), tuple(y for _, y in points)
+
+
+def _interval(limits: tuple[float, float, float]) -> str:
     mean, low, high = limits
     return f"{mean:.4g} ({low:.3g} to {high:.3g})"
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
+def _share(share: float | None) -> str:
+    return "nothing" if share is None else f"{share:.1%}"

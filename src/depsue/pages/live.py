@@ -1,32 +1,38 @@
-"""What serves this minute: the monitor, the live values, and what the present epoch has shown."""
+"""What serves this minute: the monitor, the live values, and the new items that were shown."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from depsue.pages.drawing import Limits
+import numpy as np
+
+from depsue.campaigns.exposure import Exposure
+from depsue.pages.words import utc
 from depsue.serving.service import Service
+from depsue.serving.watching import MonitorRun
+
+MOST_ITEMS = 500
+"""New items that a page lists: those shown most."""
 
 
 @dataclass(frozen=True)
-class Test:
+class LiveTest:
     """One test of the monitor; `share` is how far it has come on the way to a stop."""
 
     name: str
-    level: str
+    state: str
     words: str
     share: float | None
 
 
 @dataclass(frozen=True)
-class Moment:
+class LiveValue:
     """The live values at one time.
 
     Args:
         at: UTC.
-        decisions: of the policy, so far, in the present epoch.
+        decisions: of the policy, since the monitor began to watch it.
         policy, pi0: (mean, lower, upper); pi0's from the holdout.
         novelty: share of the policy's decisions that showed a new item.
         margin: earned above the floor, an estimate.
@@ -34,14 +40,14 @@ class Moment:
 
     at: str
     decisions: int
-    policy: Limits
-    pi0: Limits | None
+    policy: tuple[float, float, float]
+    pi0: tuple[float, float, float] | None
     novelty: float
     margin: float | None
 
 
 @dataclass(frozen=True)
-class Event:
+class LiveEvent:
     """The monitor began to watch; the policy was stopped or resumed."""
 
     at: str
@@ -52,11 +58,11 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Now:
+class Live:
     """One campaign, as this server serves it now.
 
     Args:
-        level: healthy, watch or stopped.
+        state: of the monitor: healthy, watch or stopped.
         stopped: why pi0 decides in place of the policy; "" if it does not.
         round, what, novelty: of the policy.
         holdout: share of traffic that stays on pi0.
@@ -65,12 +71,12 @@ class Now:
         floor: of the first promise, as far as it is known: from pi0's first logs where it is a
             share.
         tests: of the monitor.
-        moments: of the present epoch, oldest first.
+        values: since the monitor began to watch this policy, oldest first.
         events: of the campaign, newest first.
         troubles: what else somebody should know, in sentences.
     """
 
-    level: str
+    state: str
     stopped: str
     round: int
     what: str
@@ -79,71 +85,141 @@ class Now:
     wait: float
     r_max: float
     floor: float | None
-    tests: tuple[Test, ...]
-    moments: tuple[Moment, ...]
-    events: tuple[Event, ...]
+    tests: tuple[LiveTest, ...]
+    values: tuple[LiveValue, ...]
+    events: tuple[LiveEvent, ...]
     troubles: tuple[str, ...]
 
     @property
-    def last(self) -> Moment | None:
-        """The newest moment."""
-        return self.moments[-1] if self.moments else None
+    def last(self) -> LiveValue | None:
+        """The newest values."""
+        return self.values[-1] if self.values else None
 
 
-def now_of(service: Service, floor: float | None) -> Now:
+def live_of(service: Service, floor: float | None) -> Live:
     """What serves this minute.
 
     Args:
         service: what serves.
         floor: of the first promise.
     """
-    live, watching = service.served, service.watching
-    points = [] if watching is None else list(watching.points)
-    return Now(
-        level=service.state,
+    policy, run = service.served, service.watching
+    points = [] if run is None else list(run.points)
+    return Live(
+        state=service.state,
         stopped=service.stopped,
-        round=live.round,
-        what=live.what,
-        novelty=live.novelty,
+        round=policy.round,
+        what=policy.what,
+        novelty=policy.novelty,
         holdout=service.settings.holdout,
         wait=service.settings.wait,
-        r_max=live.mapping.r_max,
+        r_max=policy.mapping.r_max,
         floor=floor,
         tests=tuple(
-            Test(one.name, one.state, one.words.removeprefix(f"{one.name}: "), one.share)
-            for one in service.findings()
+            LiveTest(test.name, test.state, test.words.removeprefix(f"{test.name}: "), test.share)
+            for test in service.findings()
         ),
-        moments=tuple(
-            Moment(utc(one.at, 1000), one.n, one.policy, one.pi0, one.novelty, _told(one.margin))
-            for one in points
+        values=tuple(
+            LiveValue(
+                at=utc(point.at, thousandths=True),
+                decisions=point.n,
+                policy=point.policy,
+                pi0=point.pi0,
+                novelty=point.novelty,
+                margin=None if point.margin is None or math.isnan(point.margin) else point.margin,
+            )
+            for point in points
         ),
         events=tuple(
-            Event(utc(one.at), one.kind, one.round, one.reason, one.by)
-            for one in reversed(service.events())
+            LiveEvent(utc(event.at), event.kind, event.round, event.reason, event.by)
+            for event in reversed(service.events())
         ),
         troubles=tuple(_troubles(service)),
     )
 
 
-def utc(at: float, per_second: int = 1) -> str:
-    """A time as text, to the second, or to a thousandth of it."""
-    text = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f}"
-    return text[:-7] if per_second == 1 else text[:-3]
-
-
 def _troubles(service: Service) -> list[str]:
-    found = []
+    said = []
     if service.worker.gone:
         does = "pi0 decides, into a spool on this machine"
         if service.settings.on_gone == "stop":
             does = "decisions are refused"
-        found.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
+        said.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
     if service.spool.waiting:
-        found.append("Decisions in the spool wait to be written to the store.")
+        said.append("Decisions in the spool wait to be written to the store.")
     if service.problem:
-        found.append(f"A newer policy is not served: {service.problem}")
-    return found
+        said.append(f"A newer policy is not served: {service.problem}")
+    return said
 
 
-def _told(value: float | None) -> float | None:
-    return None if value is None or math.isnan(value) else value
+@dataclass(frozen=True)
+class ShownItem:
+    """One new item.
+
+    Args:
+        id: its own.
+        shown, mean, error: in the rounds that were observed; the mean reward and its standard
+            error where there are enough to say.
+        shown_now, mean_now: by the policy that serves; 0 and None where it is not served here.
+    """
+
+    id: str
+    shown: int
+    mean: float | None
+    error: float | None
+    shown_now: int = 0
+    mean_now: float | None = None
+
+    @property
+    def together(self) -> int:
+        """How often in all."""
+        return self.shown + self.shown_now
+
+
+@dataclass(frozen=True)
+class NewItems:
+    """The new items of a campaign, those shown most first.
+
+    Args:
+        items: as many as are listed.
+        more: how many are not.
+        shown, rows: decisions with a new item, and all, in the rounds that were observed.
+        shown_now, rows_now: the same of the policy that serves.
+    """
+
+    items: tuple[ShownItem, ...]
+    more: int
+    shown: int
+    rows: int
+    shown_now: int
+    rows_now: int
+
+
+def new_items(exposure: Exposure, run: MonitorRun | None) -> NewItems:
+    """The new items.
+
+    Args:
+        exposure: what the ledger knows.
+        run: of the monitor; None where the campaign is not served here.
+    """
+    items = {one.id: ShownItem(one.id, one.shown, one.mean, one.error) for one in exposure.items}
+    shown_now = rows_now = 0
+    if run is not None:
+        shown, earned = run.shown.copy(), run.earned.copy()
+        novel = np.flatnonzero(run.served.catalogue.novel)
+        shown_now, rows_now = int(shown[novel].sum()), int(shown.sum())
+        for place in novel.tolist():
+            id, n = str(run.served.ids[place]), int(shown[place])
+            before = items.get(id, ShownItem(id, 0, None, None))
+            mean = float(earned[place]) / n if n else None
+            items[id] = ShownItem(id, before.shown, before.mean, before.error, n, mean)
+    every = sorted(items.values(), key=lambda item: -item.together)
+    unlisted = exposure.unlisted if run is None else 0
+    return NewItems(
+        items=tuple(every[:MOST_ITEMS]),
+        more=max(len(every) - MOST_ITEMS, 0) + unlisted,
+        shown=exposure.shown,
+        rows=exposure.rows,
+        shown_now=shown_now,
+        rows_now=rows_now,
+    )

@@ -1,23 +1,187 @@
-"""A plan as text, as a figure, and as one HTML page that needs nothing else."""
+"""A plan for its readers: one record, which the page of `depsue plan` and the dashboard render."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from depsue._version import __version__
 from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import Plan, Point, about_rows
-from depsue.pages.svg import BLUE, GREEN, GREY, RED, as_svg
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from depsue.pages.drawing import (
+    WIDE,
+    Axis,
+    Figure,
+    Line,
+    Mark,
+    Points,
+    Rule,
+    Span,
+    as_svg,
+    drawn,
+)
 
 HEADINGS = ("novelty", "value", "value if new items earn 0", "bound above floor", "supported part")
 BINDS = "binds"
-KEPT = ("promise", "floor", "delta", "values to certify with", "pi0's value", "bound above floor")
+PROMISE_HEADINGS = (
+    "promise",
+    "floor",
+    "delta",
+    "values to certify with",
+    "pi0's value",
+    "bound above floor",
+)
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A point of the frontier; values are relative to pi0's.
+
+    Args:
+        novelty: of the mixture.
+        value: that is anticipated.
+        worst: the value if new items earn nothing; None where it is not known.
+        picked: whether it is the pick.
+    """
+
+    novelty: float
+    value: float
+    worst: float | None = None
+    picked: bool = False
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """What a plan found.
+
+    Args:
+        pick: in a sentence, and why.
+        enough: whether more than the certain novelty is likely.
+        rows: of the logs.
+        frontier: for rising novelty.
+        reaches: how far each other candidate goes.
+        certain: the novelty that needs no data.
+        floor: relative to pi0's value; None where it cannot be drawn.
+        headings, cells: the table.
+        times: what more rows would buy: (rows, novelty).
+        sections: further sentences, under headings.
+        note: what the figure and the table show.
+    """
+
+    pick: str
+    enough: bool
+    rows: int
+    frontier: tuple[FrontierPoint, ...]
+    reaches: tuple[FrontierPoint, ...]
+    certain: float
+    floor: float | None
+    headings: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    times: tuple[tuple[str, str], ...]
+    sections: tuple[tuple[str, tuple[str, ...]], ...]
+    note: str
+
+
+def plan_result(plan: Plan, aim: Aim, notes: Sequence[str] = ()) -> PlanResult:
+    """A plan as pages show it.
+
+    Args:
+        plan: what was found.
+        aim: what for.
+        notes: of reading the files.
+    """
+    pick, points = plan.pick, shown_points(plan)
+    return PlanResult(
+        pick=f"Novelty {pick.novelty:.1%} with {pick.policy}, anticipated value {pick.value:.3f} "
+        f"of pi0's: {plan.why}.",
+        enough=plan.enough,
+        rows=plan.rows,
+        frontier=tuple(FrontierPoint(p.novelty, p.value, p.worst, p == pick) for p in points),
+        reaches=tuple(FrontierPoint(p.novelty, p.value) for p in plan.reaches),
+        certain=plan.certain,
+        floor=_drawn_floor(plan, aim),
+        headings=headings(aim),
+        cells=tuple(tuple(point_cells(point, pick, aim)) for point in points),
+        times=tuple((f"{plan.rows * k:,} ({k}x)", f"{new:.1%}") for k, new in plan.times),
+        sections=tuple((name, tuple(said)) for name, said in sections(plan, notes) if said),
+        note="Each row is a mixture of a supported part and new items; < marks the pick. Values "
+        "are relative to pi0's, as rehearsed on rows that the reward model had not seen, and by "
+        "that model for new items; the bound counts new items as worth nothing.",
+    )
+
+
+def frontier_figure(result: PlanResult) -> Figure:
+    """Anticipated value against novelty: the frontier, every candidate's reach, and the pick."""
+    points = result.frontier
+    xs, ys = tuple(p.novelty for p in points), tuple(p.value for p in points)
+    marks: list[Mark] = []
+    shown = [*ys, *(p.value for p in result.reaches)]
+    said = f"up to novelty {max(xs):.1%}"
+    worst = [(p.novelty, p.worst) for p in points if p.worst is not None]
+    if result.floor is not None:
+        marks += [Span("", 0.0, result.floor), Rule("floor", result.floor)]
+        shown.append(result.floor)
+    if result.certain > 0:
+        name = "certain without data (1 - floor)"
+        marks.append(Rule(name, result.certain, "grey", "dot", upright=True))
+    marks.append(Line("frontier", xs, ys, "blue", dots=True))
+    if worst:
+        places, values = (tuple(column) for column in zip(*worst, strict=True))
+        marks.append(Line("if new items earn nothing", places, values, "grey"))
+        shown += values
+    if result.reaches:
+        places = tuple(p.novelty for p in result.reaches)
+        values = tuple(p.value for p in result.reaches)
+        name = "as far as each candidate goes"
+        marks.append(Points(name, places, values, "blue", hollow=True))
+    for p in (p for p in points if p.picked):
+        marks.append(Points("pick", (p.novelty,), (p.value,), "green", "star"))
+        said += f"; the pick has novelty {p.novelty:.1%} and value {p.value:.3f}"
+    if result.floor is not None:
+        said += f"; floor {result.floor:.3f}"
+    wide, gap = max(*xs, result.certain, 0.01), max(max(shown) - min(shown), 0.05)
+    return Figure(
+        name="frontier",
+        heading="The frontier",
+        said=f"Anticipated value relative to pi0's against novelty: {said}.",
+        headings=result.headings,
+        cells=result.cells,
+        marks=tuple(marks),
+        x=Axis("novelty: share of decisions that show a new item",
+               (-0.02 * wide, 1.06 * wide), "percent"),
+        y=Axis("anticipated value / V(pi0)",
+               (min(shown) - 0.12 * gap, max(shown) + 0.12 * gap)),
+    )  # fmt: skip
+
+
+def write_plan(
+    plan: Plan, aim: Aim, notes: Sequence[str], folder: Path, settings: Mapping[str, Any]
+) -> Path:
+    """Write plan.html, frontier.png, frontier.svg and plan.json; returns the page's path."""
+    from matplotlib import rc_context
+
+    from depsue.pages.rendering import templates
+
+    result = plan_result(plan, aim, notes)
+    drawing = drawn(frontier_figure(result), WIDE)
+    with rc_context({"svg.hashsalt": "depsue"}):  # the same plan gives the same file
+        svg = as_svg(drawing)
+    (folder / "frontier.svg").write_text(str(svg), encoding="utf-8")
+    drawing.savefig(folder / "frontier.png", dpi=130)
+    whole = {"settings": dict(settings), "plan": plan.as_json(), "notes": list(notes)}
+    (folder / "plan.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
+    text = templates().get_template("plan_report.html").render(
+        result=result,
+        delta=aim.delta,
+        floors=floor_words(aim),
+        figure=svg,
+        promise_headings=PROMISE_HEADINGS,
+        promises=promise_cells(plan),
+    )  # fmt: skip
+    (folder / "plan.html").write_text(text, encoding="utf-8")
+    return folder / "plan.html"
 
 
 def headings(aim: Aim) -> tuple[str, ...]:
@@ -37,18 +201,18 @@ def point_cells(point: Point, pick: Point, aim: Aim) -> list[str]:
     ]
 
 
-def kept_cells(plan: Plan) -> list[list[str]]:
-    """The promises at the pick, as text, in the order of `KEPT`."""
+def promise_cells(plan: Plan) -> list[list[str]]:
+    """The promises at the pick, as text, in the order of `PROMISE_HEADINGS`."""
     return [
         [
-            one.name,
-            one.floor,
-            f"{one.delta:.3g}",
-            f"{one.rows:,.0f}",
-            f"{one.logging_value:.4g}",
-            f"{one.room:.3f}" + (" <" if one.name == plan.pick.binds else ""),
+            promise.name,
+            promise.floor,
+            f"{promise.delta:.3g}",
+            f"{promise.rows:,.0f}",
+            f"{promise.logging_value:.4g}",
+            f"{promise.room:.3f}" + (" <" if promise.name == plan.pick.binds else ""),
         ]
-        for one in plan.promises
+        for promise in plan.promises
     ]
 
 
@@ -82,92 +246,11 @@ def sections(plan: Plan, notes: Sequence[str]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def figure_frontier(plan: Plan, aim: Aim) -> Figure:
-    """Anticipated value against novelty: frontier, every candidate's reach, certain, pick."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
-    axis = figure.subplots()
-    points = shown_points(plan)
-    x = [point.novelty for point in points]
-    worst = [point.worst for point in points]
-    floor = drawn_floor(plan, aim)
-    if floor is not None:
-        axis.axhspan(0, floor, color=RED, alpha=0.06)
-        axis.axhline(floor, color=RED, lw=1.2, ls="--", label="floor")
-    if plan.certain > 0:
-        label = "certain without data (1 - floor)"
-        axis.axvline(plan.certain, color=GREY, lw=1, ls=":", label=label)
-    axis.plot(x, [p.value for p in points], "-o", ms=4, color=BLUE, label="frontier")
-    axis.plot(x, worst, "-", lw=1, color=GREY, label="the same, if new items earn nothing")
-    axis.scatter(
-        [p.novelty for p in plan.reaches],
-        [p.value for p in plan.reaches],
-        s=26,
-        facecolors="none",
-        edgecolors=BLUE,
-        label="as far as each candidate goes",
-        zorder=3,
-    )
-    axis.scatter(
-        [plan.pick.novelty], [plan.pick.value], s=110, marker="*", color=GREEN, zorder=4,
-        label=f"pick: {plan.pick.novelty:.1%}",
-    )  # fmt: skip
-    every = [*worst, *(p.value for p in [*points, *plan.reaches])]
-    every += [] if floor is None else [floor]
-    gap = max(max(every) - min(every), 0.05)
-    axis.set(
-        xlabel="novelty: share of decisions that show a new item",
-        ylabel="anticipated value / V(pi0)",
-        xlim=(-0.02 * max(*x, 0.01), max(*x, plan.certain, 0.01) * 1.06),
-        ylim=(min(every) - 0.12 * gap, max(every) + 0.12 * gap),
-    )
-    axis.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
-    return figure
-
-
-def drawn_floor(plan: Plan, aim: Aim) -> float | None:
+def _drawn_floor(plan: Plan, aim: Aim) -> float | None:
     """The highest floor on the logs' own reward over all rows, relative to V(pi0); None if none."""
-    found = [
-        one.floor.of(kept.logging_value) / (kept.logging_value or 1.0)
-        for one, kept in zip(aim.promises, plan.promises, strict=True)
-        if one.reward is None and one.segment is None
+    floors = [
+        promise.floor.of(planned.logging_value) / (planned.logging_value or 1.0)
+        for promise, planned in zip(aim.promises, plan.promises, strict=True)
+        if promise.plain
     ]
-    return max(found, default=None)
-
-
-def write_plan(
-    plan: Plan, aim: Aim, notes: Sequence[str], folder: Path, settings: Mapping[str, Any]
-) -> Path:
-    """Write plan.html, frontier.png, frontier.svg and plan.json; returns the page's path."""
-    from jinja2 import Environment, PackageLoader
-    from matplotlib import rc_context
-
-    figure = figure_frontier(plan, aim)
-    with rc_context({"svg.hashsalt": "depsue"}):  # the same plan gives the same file
-        svg = as_svg(figure)
-    (folder / "frontier.svg").write_text(str(svg), encoding="utf-8")
-    figure.savefig(folder / "frontier.png", dpi=130)
-    whole = {"settings": dict(settings), "plan": plan.as_json(), "notes": list(notes)}
-    (folder / "plan.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
-    page = Environment(
-        loader=PackageLoader("depsue.pages"), autoescape=True, trim_blocks=True
-    ).get_template("plan_report.html")
-    text = page.render(
-        plan=plan,
-        aim=aim,
-        floors=floor_words(aim),
-        kept=kept_cells(plan),
-        kept_headings=KEPT,
-        figure=svg,
-        headings=headings(aim),
-        rows=[
-            (point == plan.pick, point_cells(point, plan.pick, aim)) for point in shown_points(plan)
-        ],
-        times=[(f"{plan.rows * k:,}", f"{k}x", f"{novelty:.1%}") for k, novelty in plan.times],
-        sections=sections(plan, notes),
-        version=__version__,
-    )
-    (folder / "plan.html").write_text(text, encoding="utf-8")
-    return folder / "plan.html"
+    return max(floors, default=None)

@@ -129,6 +129,12 @@ def wants_page(request: Request) -> bool:
     return b"text/html" in request.headers.get(b"accept", b"")
 
 
+def wants_json(request: Request) -> bool:
+    """Whether a program asks, which reads a page's JSON twin at the page's own path."""
+    accept = request.headers.get(b"accept", b"")
+    return b"application/json" in accept and not wants_page(request)
+
+
 def within(path: str) -> str:
     """A path on this server to go on to after a login; / for anything else."""
     ok = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()

@@ -1,16 +1,27 @@
-"""What the page says in sentences: where the campaign stands, what was promised, what was not."""
+"""The story in words: sentences, the guarantee, and the table of rounds, for every page alike."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from depsue.campaigns.records import CandidateFacts, RoundSummary
+from depsue.campaigns.story import CandidateTest, Concern, PromiseHistory, Story
 from depsue.ledger import JournalEntry
-from depsue.pages.story import Kept, Story, Tried
 from depsue.plural import counted, plural
 from depsue.promises import Promise
 
+ROUND_HEADINGS = (
+    "round", "test", "novelty certified", "value certified", "served", "decisions",
+    "novelty served", "mean reward", "floor", "margin",
+)  # fmt: skip
+AGAINST = {
+    "above": "above the floor",
+    "below": "below the floor",
+    "unclear": "too close to tell",
+    "not observed": "not observed",
+}
 DOING = {
     "campaign": "created the campaign",
     "observation": "took in the logs",
@@ -21,8 +32,64 @@ DOING = {
     "deploy": "deployed",
     "rollback": "rolled back",
 }
+"""What an entry of the journal says, by its kind."""
 MOST_NAMED = 3
 """Items that are named where some arrived or were withdrawn, and rounds that are told apart."""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """What every page of a campaign says.
+
+    Args:
+        headline: where the campaign stands.
+        serving: what serves now.
+        outcomes: how the newest observed round came out, for each promise.
+        changes: which items came and went; "" if none did.
+        concerns: what a reader must not miss.
+        promises: what was promised, delta and safety last.
+        may_deploy: what may be deployed now, the best first.
+        next: what to do now, a command.
+    """
+
+    headline: str
+    serving: str
+    outcomes: tuple[str, ...]
+    changes: str
+    concerns: tuple[str, ...]
+    promises: tuple[str, ...]
+    may_deploy: tuple[str, ...]
+    next: str
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What stands below the headline."""
+        return tuple(words for words in (self.serving, *self.outcomes, self.changes) if words)
+
+
+def sentences(story: Story) -> Sentences:
+    """A story in sentences."""
+    explore = story.settings
+    per = "for each deployment" if explore.per == "deployment" else "for the whole campaign"
+    safety = (
+        "every deployment keeps the floor by itself"
+        if explore.safety == "each"
+        else "all deployments so far, together, keep the floor"
+    )
+    outcomes = (_outcome(one) for one in story.promises)
+    return Sentences(
+        headline=_headline(story),
+        serving=_serving(story),
+        outcomes=tuple(words for words in outcomes if words),
+        changes=_item_changes(story),
+        concerns=tuple(_concern(one) for one in story.concerns),
+        promises=(
+            *(_promise(one) for one in explore.promises),
+            f"delta {explore.delta:g} {per}; {safety}",
+        ),
+        may_deploy=tuple(f"{one.why} (--what {one.what})" for one in story.may_deploy),
+        next=story.next,
+    )
 
 
 def percent(share: float) -> str:
@@ -38,181 +105,319 @@ def plus_minus(mean: float, error: float) -> str:
     return f"{mean:,.{digits}f} ± {error:,.{digits}f}"
 
 
-def promise_words(promise: Promise) -> str:
+def or_dash(value: float | None, form: str = ",.4g") -> str:
+    """A number, or a dash for none."""
+    return "–" if value is None else format(value, form)
+
+
+def utc(at: float, *, thousandths: bool = False) -> str:
+    """A time as text, to the second, or to a thousandth of it."""
+    text = f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f}"
+    return text[:-3] if thousandths else text[:-7]
+
+
+def at_round(story: Story) -> str:
+    """The round, of how many."""
+    return "over" if story.over else f"{story.round} of {story.rounds}"
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure on top of a page, and what it is of; `state` is the monitor's, for its colour."""
+
+    label: str
+    figure: str
+    what: str
+    state: str = ""
+
+
+def tiles(story: Story) -> tuple[Tile, ...]:
+    """The figures on top of every page: round, value, floor, margin and novelty."""
+    made = [Tile("round", at_round(story), plural(story.rounds, "deployment"))]
+    margin = None
+    if story.first is not None:
+        first, last = story.first.outcomes[0], story.first.observed[-1]
+        several = f", {story.first.promise.name}" if len(story.promises) > 1 else ""
+        of = f"round {last.round}" if last.round else "of pi0, before"
+        made.append(Tile("mean reward", or_dash(last.mean, ".4g"), of + several))
+        ratio = story.first.promise.floor.ratio
+        of = "declared" if ratio is None else f"{percent(ratio)} of pi0's value"
+        made.append(Tile("floor", f"{first.need:.4g}", of))
+        margin = story.first.margin
+    of = "nothing observed yet" if margin is None else "above the floor, observed"
+    made.append(Tile("margin", or_dash(margin, "+,.0f"), of))
+    novelty = 0.0 if story.deployed is None else story.deployed.novelty
+    made.append(Tile("novelty", f"{novelty:.1%}", "of decisions, as deployed"))
+    return tuple(made)
+
+
+def promise_table(
+    story: Story, history: PromiseHistory
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Headings and cells of one promise's table of rounds."""
+    rows = []
+    for one, outcome in zip(story.history, history.outcomes, strict=True):
+        test = one.verdict or "–"
+        if one.attempt is not None and one.attempt > 1:
+            test += f" (attempt {one.attempt})"
+        mean = "–"
+        if outcome.mean is not None:
+            mean = plus_minus(outcome.mean, 2 * (outcome.error or 0.0))
+        certified = "–" if outcome.certified is None else f"≥ {outcome.certified:.4f}"
+        rows.append((
+            str(one.round),
+            test,
+            or_dash(one.certified, ".1%"),
+            certified,
+            one.served or "–",
+            or_dash(outcome.rows or None, ",d"),
+            or_dash(one.novelty, ".1%"),
+            mean,
+            f"{outcome.need:.4f}",
+            or_dash(outcome.margin, "+,.1f"),
+        ))  # fmt: skip
+    return ROUND_HEADINGS, tuple(rows)
+
+
+def journal_lines(story: Story) -> tuple[tuple[str, ...], ...]:
+    """The journal, oldest first: when, who, round, what, of what."""
+    return tuple(_journal_line(story, entry) for entry in story.journal)
+
+
+def _journal_line(story: Story, entry: JournalEntry) -> tuple[str, ...]:
+    what = DOING.get(entry.what, entry.what)
+    key = (entry.what, entry.round, entry.detail)
+    policies = [one for one in story.deployments if (one.kind, one.round, one.policy) == key]
+    if policies:
+        policy = policies[-1]
+        what += " to" if policy.kind == "rollback" else ""
+        what += " pi0" if policy.what == "pi0" else f" the {policy.what} policy"
+        what += f", novelty {percent(policy.novelty)}" if policy.novelty > 0 else ""
+    detail = entry.detail[:12] if len(entry.detail) == 64 else entry.detail
+    if entry.what == "campaign":
+        detail = counted(story.rounds, "round")
+    round = "" if entry.round is None else str(entry.round)
+    return f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.by, round, what, detail
+
+
+def _promise(promise: Promise) -> str:
     """What is promised, and of whom."""
     floor = promise.floor
     least = f"a mean reward of {floor}"
     if floor.ratio is not None:
-        least = f"{percent(floor.ratio)} of what pi0 earns"
+        least = f"{percent(floor.ratio)} of what the current policy (pi0) earns"
     about = "" if promise.reward is None else f", in the column {promise.reward}"
     if promise.segment is not None:
         about += f", where {promise.segment[0]} is {promise.segment[1]}"
     return f"{promise.name}: at least {least}{about}"
 
 
-def headline(story: Story) -> str:
-    """Where the campaign stands, in a sentence."""
-    status = story.status
-    if not story.observations:
-        return "The campaign was created, but the logs of pi0 are not taken in yet."
+def _headline(story: Story) -> str:
+    """Where the campaign stands."""
+    if not story.begun:
+        return "The campaign was created; logs of the current policy (pi0) are not taken in yet."
     if story.over:
-        k = status.rounds
+        k = story.rounds
         every = "its one deployment was" if k == 1 else f"all {k} deployments were"
         return f"The campaign is over: {every} served and observed."
-    at = f"Round {status.round} of {status.rounds}"
-    mine = [one for one in story.tried if one.round == status.round]
-    served = [one for one in story.deployments if one.round == status.round]
-    if served and served[-1].kind == "rollback":
+    at = f"Round {story.round} of {story.rounds}"
+    deployed = [one for one in story.deployments if one.round == story.round]
+    if deployed and deployed[-1].kind == "rollback":
         return f"{at}: rolled back; what serves now is still to be observed."
-    if served:
+    if deployed:
         return f"{at}: deployed; what it logs is still to be observed."
-    if not mine:
-        begun = "nothing has changed for users yet" if status.round == 1 else "it has just begun"
+    tests = story.tests_of(story.round)
+    if not tests:
+        begun = "nothing has changed for users yet" if story.round == 1 else "it has just begun"
         return f"{at}: {begun}."
-    return f"{at}: {_tested(mine[-1])}."
+    return f"{at}: {_state(tests[-1])}."
 
 
-def _tested(tried: Tried) -> str:
-    state = tried.state
-    if state == "passed" and tried.certified is not None:
-        return f"a candidate passed its test, with novelty {percent(tried.certified[0])}"
-    attempt = tried.attempt
-    if state == "open" and attempt is not None:
-        return f"a test that {attempt.by} began at {attempt.at:%Y-%m-%d %H:%M} has no verdict yet"
+def _state(test: CandidateTest) -> str:
+    if test.state == "passed" and test.certified is not None:
+        return f"a candidate passed its test, with novelty {percent(test.certified.novelty)}"
+    if test.state == "open" and test.begun_at is not None:
+        began = f"{test.begun_by} began at {test.begun_at:%Y-%m-%d %H:%M}"
+        return f"a test that {began} has no verdict yet"
     return {
         "failed": "the candidate's test failed, so it is not deployed",
         "abandoned": "the test was given up, which counts as failed",
-    }.get(state, "a candidate is trained and not tested yet")
+    }.get(test.state, "a candidate is trained and not tested yet")
 
 
-def serving_words(story: Story) -> str:
-    """What serves now, in a sentence."""
-    newest = story.serving
-    if newest is None:
-        return "pi0 serves, the policy from before the campaign: it shows no new item."
-    since = f"since {newest.at:%Y-%m-%d %H:%M} UTC, by {newest.by}"
-    what = story.campaign.choice_of(newest.round, newest.policy_hash)
-    how = ", after a rollback" if newest.kind == "rollback" else ""
-    if what.what == "pi0":
-        return f"pi0 serves{how}, the policy from before the campaign: no new item ({since})."
-    often = f"shows a new item in {percent(what.novelty)} of decisions"
-    if what.what == "certain":
-        return f"pi0 serves with a few new items beside it{how}: it {often} ({since})."
-    made = [one.round for one in story.tried if _is(one, newest.policy_hash)]
-    of = f" of round {made[-1]}" if made else ""
+def _serving(story: Story) -> str:
+    """What serves now."""
+    deployed = story.deployed
+    if deployed is None:
+        return "The current policy (pi0) serves, as before the campaign: it shows no new item."
+    since = f"since {deployed.at:%Y-%m-%d %H:%M} UTC, by {deployed.by}"
+    how = ", after a rollback" if deployed.kind == "rollback" else ""
+    if deployed.what == "pi0":
+        return f"The current policy (pi0) serves{how}: it shows no new item ({since})."
+    often = f"shows a new item in {percent(deployed.novelty)} of decisions"
+    if deployed.what == "certain":
+        return f"The current policy (pi0) serves with a few new items{how}: it {often} ({since})."
+    of = "" if deployed.made_in is None else f" of round {deployed.made_in}"
     return f"The certified policy{of} serves{how}: it {often} ({since})."
 
 
-def _is(tried: Tried, hash: str) -> bool:
-    return tried.attempt is not None and tried.attempt.certified == hash
-
-
-def outcome(kept: Kept) -> str:
-    """How the newest round that was observed came out, in a sentence; "" before there is one."""
-    if len(kept.observed) < 2:
+def _outcome(history: PromiseHistory) -> str:
+    """How the newest round that was observed came out; "" before there is one."""
+    if len(history.observed) < 2:
         return ""
-    first, last = kept.observed[0], kept.observed[-1]
+    first, last = history.observed[0], history.observed[-1]
     if last.mean is None or last.error is None or first.mean is None:
         return ""
-    several = len(kept.observed) > 2
-    together = f"; all {last.round} rounds together: {kept.together}" if several else ""
     relative = f", {percent(round(last.mean / first.mean, 3))} of pi0's" if first.mean > 0 else ""
+    together = ""
+    if len(history.observed) > 2:
+        together = f"; all {last.round} rounds together: {AGAINST[history.together]}"
     return (
-        f"In round {last.round} the mean of {kept.promise.name} was "
+        f"In round {last.round} the mean of {history.promise.name} was "
         f"{plus_minus(last.mean, 2 * last.error)}{relative}, against a floor of {last.need:.4g}: "
-        f"{last.apart}{together}."
+        f"{AGAINST[last.against]}{together}."
     )
 
 
-def item_changes(story: Story) -> str:
-    """Which items came and went since the campaign began, in a sentence; "" if none did."""
-    arrived: dict[int, list[str]] = {}
-    gone: dict[int, list[str]] = {}
-    before: set[str] = set()
-    summaries = [RoundSummary.of(one) for one in story.observations]
-    last = set(summaries[-1].withdrawn) if summaries else set()
-    for k, summary in enumerate(summaries):
-        arrived[k] = list(summary.arrived)
-        gone[k] = [id for id in summary.withdrawn if id in last and id not in before]
-        before.update(gone[k])
-    came, went = (sum(len(ids) for ids in found.values()) for found in (arrived, gone))
+def _item_changes(story: Story) -> str:
+    """Which items came and went since the campaign began; "" if none did."""
+    arrived = {one.round: one.arrived for one in story.history}
+    withdrawn = {one.round: one.withdrawn for one in story.history}
+    came, went = (sum(map(len, ids.values())) for ids in (arrived, withdrawn))
     said = []
     if came:
         said.append(f"{counted(came, 'new item')} arrived ({_after(arrived)})")
     if went:
         verb = plural(went, "was", "were")
-        said.append(f"{counted(went, 'item')} {verb} withdrawn ({_after(gone)})")
+        said.append(f"{counted(went, 'item')} {verb} withdrawn ({_after(withdrawn)})")
     return f"Since the campaign began, {' and '.join(said)}." if said else ""
 
 
 def _after(changes: Mapping[int, Sequence[str]]) -> str:
     """After which rounds, and which items where there is room to say so."""
-    told = {k: ids for k, ids in changes.items() if ids}
-    if len(told) > MOST_NAMED:
-        return f"after {len(told)} of the rounds, the last time after round {max(told)}"
-    return "; ".join(f"after round {k}: {_some(ids)}" for k, ids in told.items())
+    rounds = {k: ids for k, ids in changes.items() if ids}
+    if len(rounds) > MOST_NAMED:
+        return f"after {len(rounds)} of the rounds, the last time after round {max(rounds)}"
+    return "; ".join(f"after round {k}: {_named(ids)}" for k, ids in rounds.items())
 
 
-def _some(ids: Sequence[str]) -> str:
+def _named(ids: Sequence[str]) -> str:
     named = [id if len(id) <= 40 else f"{id[:37]}..." for id in ids[:MOST_NAMED]]
     return ", ".join([*named, *(["..."] if len(ids) > MOST_NAMED else [])])
 
 
-def concerns(story: Story) -> list[str]:
-    """What a reader must not miss."""
-    found = []
-    each = story.campaign.settings.explore.safety == "each"
-    for kept in story.kept:
-        if not each and kept.together == "below the floor":
-            found.append(
-                f"{kept.promise.name}: all deployments together lie below the floor by more than "
-                "two standard errors."
-            )
-        below = [str(one.round) for one in kept.observed[1:] if one.apart == "below the floor"]
-        if each and below:
-            found.append(
-                f"{kept.promise.name}: the mean reward of round {', '.join(below)} lies below the "
-                "floor by more than two standard errors."
-            )
-    for one in story.tried:
-        if one.certificate is not None and one.certificate.kind == "paper":
-            found.append(f"Round {one.round} has a certificate as published, which has gaps.")
-        if _refuted(story, one):
-            found.append(
-                f"Before round {one.round}, pi0's value was found to have changed, although it was "
-                "declared not to: from then on rows are paired with pi0, and earlier certificates "
-                "that rest on the declaration are in doubt."
-            )
-            break
-    newest = story.serving
-    if newest is None or newest.kind == "deploy":
-        return found
-    what = story.campaign.choice_of(newest.round, newest.policy_hash).what
-    if what == "certified" and story.campaign.settings.explore.safety == "cumulative":
-        found.append(
-            "What serves was certified in an earlier round, with the margin of that time; nothing "
-            "certifies anew that all deployments together stay above the floor."
+def _concern(concern: Concern) -> str:
+    rounds = ", ".join(str(k) for k in concern.rounds)
+    if concern.kind == "together below":
+        return (
+            f"{concern.promise}: all deployments together lie below the floor by more than two "
+            "standard errors."
         )
-    return found
+    if concern.kind == "round below":
+        return (
+            f"{concern.promise}: the mean reward of round {rounds} lies below the floor by more "
+            "than two standard errors."
+        )
+    if concern.kind == "paper certificate":
+        return f"Round {rounds} has a certificate as published, which has gaps."
+    if concern.kind == "pi0 changed":
+        return (
+            f"Before round {rounds}, pi0's value was found to have changed, although it was "
+            "declared not to: from then on rows are paired with pi0, and earlier certificates that "
+            "rest on the declaration are in doubt."
+        )
+    return (
+        "What serves was certified in an earlier round, with the margin of that time; nothing "
+        "certifies anew that all deployments together stay above the floor."
+    )
 
 
-def _refuted(story: Story, tried: Tried) -> bool:
-    explore = story.campaign.settings.explore
-    relative = any(one.floor.ratio is not None for one in explore.promises)
-    paired = not CandidateFacts.of(tried.candidate).ceilings
-    return explore.no_drift and relative and tried.round > 1 and paired
+@dataclass(frozen=True)
+class Guarantee:
+    """What the guarantee says, what it does not, and what it rests on: (assumption, rounds)."""
+
+    says: tuple[str, ...]
+    says_not: tuple[str, ...]
+    rests_on: tuple[tuple[str, str], ...]
 
 
-def journal_cells(story: Story, entry: JournalEntry) -> list[str]:
-    """A line of the journal: when, who, round, what."""
-    what = DOING.get(entry.what, entry.what)
-    if entry.what in ("deploy", "rollback") and entry.round is not None:
-        chosen = story.campaign.choice_of(entry.round, entry.detail)
-        named = "pi0" if chosen.what == "pi0" else f"the {chosen.what} policy"
-        what += f"{' to' if entry.what == 'rollback' else ''} {named}"
-        what += f", novelty {percent(chosen.novelty)}" if chosen.novelty > 0 else ""
-    detail = entry.detail[:12] if len(entry.detail) == 64 else entry.detail
-    if entry.what == "campaign":
-        detail = counted(story.status.rounds, "round")
-    when = f"{entry.at:%Y-%m-%d %H:%M:%S}"
-    return [when, entry.by, "" if entry.round is None else str(entry.round), what, detail]
+def guarantee(story: Story) -> Guarantee:
+    """The guarantee of a campaign's certificates, in sentences."""
+    return Guarantee(tuple(_says(story)), tuple(_says_not(story)), tuple(_rests_on(story)))
+
+
+def _says(story: Story) -> list[str]:
+    explore = story.settings
+    k, delta = story.rounds, percent(explore.delta)
+    if explore.per == "campaign":
+        each = "its one verdict" if k == 1 else f"each of up to {k} verdicts"
+        rate = (
+            f"Over the whole campaign, the procedure errs at most {delta} of the time: {each} is "
+            f"tested at {percent(explore.delta_of_deployment)}."
+        )
+    else:
+        most = percent(min(k * explore.delta, 1.0))
+        rate = f"For each deployment, the procedure errs at most {delta} of the time"
+        rate += f"; over {k} deployments at most {most}." if k > 1 else "."
+    what = (
+        "The promise: every certified deployment by itself is worth at least the floor."
+        if explore.safety == "each"
+        else "The promise: all deployments so far, taken together, are worth at least the floor. A "
+        "later one may lie below it, by what earlier ones earned above."
+    )
+    again = (
+        f"Further attempts were declared: the j-th on the same rows is tested at "
+        f"{percent(explore.delta_of_deployment)} x 2^-j."
+        if story.retries
+        else "A test that failed cannot be repeated on the same rows until it passes."
+    )
+    reads = sum(test.attempt is not None for test in story.tests)
+    said = [
+        what,
+        f"{rate} To err is to pass a policy that breaks it.",
+        "Until a new item has been shown, it counts as worth nothing; so the promise does not "
+        "depend on what unseen items are worth.",
+        f"Rows that certify are kept from learning until one verdict has read them. {again} "
+        f"Counted in this campaign: {counted(reads, 'read')}.",
+    ]
+    if len(explore.promises) > 1:
+        said.append("All promises must pass at once; delta is split among them.")
+    if explore.certain > 0:
+        said.append(
+            f"New items in {percent(explore.certain)} of decisions beside pi0 need no certificate: "
+            "the rest of the decisions keeps the floor by itself, as rewards are not negative."
+        )
+    return said
+
+
+def _says_not(story: Story) -> list[str]:
+    explore = story.settings
+    right = percent(1 - explore.delta)
+    said = [
+        f"That a policy which passed is safe with probability {right}. Its value is above the "
+        f"floor or not; it is the procedure that is right at least {right} of the time.",
+        "That a policy which failed is unsafe: the rows may have been too few to tell.",
+        "Anything about anticipated values, which come from a model, or about single items, users "
+        "and groups that no promise names.",
+        "Anything at all if what it rests on does not hold: see below.",
+    ]
+    if any(one.floor.ratio is None or one.floor.ratio > 1 for one in explore.promises):
+        said.append(
+            "That pi0 itself keeps a floor which is not a share of its own value, or is more than "
+            "all of it: falling back to pi0 may break the promise."
+        )
+    return said
+
+
+def _rests_on(story: Story) -> list[tuple[str, str]]:
+    """Every assumption of the certificates, and of which rounds."""
+    rounds: dict[str, list[int]] = {}
+    for test in story.tests:
+        for assumption in () if test.certificate is None else test.certificate.assumptions:
+            of = rounds.setdefault(assumption, [])
+            if test.round not in of:
+                of.append(test.round)
+    return [
+        (assumption, f"{plural(len(of), 'round')} {', '.join(str(k) for k in of)}")
+        for assumption, of in rounds.items()
+    ]

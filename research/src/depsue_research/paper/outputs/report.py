@@ -36,7 +36,7 @@ def write_outputs(
     from jinja2 import Environment, PackageLoader
 
     from depsue.files import writable_folder
-    from depsue.pages.svg import as_svg
+    from depsue.pages.drawing import as_svg
     from depsue_research.paper.outputs.claims import all_claims, claims_markdown, tally
     from depsue_research.paper.outputs.evidence import GROUPS_NOTE
     from depsue_research.paper.outputs.figures import all_figures

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.pages.browser import Browser
 from tests.pages.conftest import HOSTILE, decided
 
+from depsue.campaigns import Campaign, open_home, story_of
+from depsue.pages.campaign import campaign_page
 from depsue.serving.service import Service
+from depsue.serving.settings import ServingSettings
 
 SPRING = "/campaigns/spring"
 
@@ -24,9 +29,12 @@ def test_a_stop_is_confirmed_first(visit: Browser, service: Service) -> None:
     assert (done.status, done.to) == (303, f"{SPRING}#monitor")
     assert service.stopped == f"{HOSTILE} (by hand)"
     page = visit.get(SPRING)
-    assert "pi0 decides in place of the policy" in page.text and "<script>alert" not in page.text
+    assert (
+        "the current policy (pi0) decides in place of the new one" in page.text
+        and "<script>alert" not in page.text
+    )
     assert f'href="{SPRING}/resume"' in page.text and f'href="{SPRING}/stop"' not in page.text
-    assert visit.get("/index.json").json["campaigns"][0]["level"] == "stopped"
+    assert visit.get("/index.json").json["campaigns"][0]["state"] == "stopped"
 
 
 def test_a_resumption_is_confirmed_first_and_both_are_recorded(
@@ -40,7 +48,7 @@ def test_a_resumption_is_confirmed_first_and_both_are_recorded(
     visit.post(f"{SPRING}/resume", {"reason": "mended", "by": "bo", "sure": "yes"})
     assert not service.stopped
     decided(service, 10)
-    events = visit.get(f"{SPRING}.json").json["now"]["events"]
+    events = visit.get(f"{SPRING}.json").json["live"]["events"]
     assert [(one["kind"], one["reason"], one["by"]) for one in events] == [
         ("watch", "epoch 2", "depsue"),
         ("resume", "mended", "bo"),
@@ -101,3 +109,20 @@ def test_a_resumption_waits_for_the_store(
     found = visit.post(f"{SPRING}/resume", {"reason": "why", "by": "bo", "sure": "yes"})
     assert found.status == 503 and "The store of decisions must answer" in found.text
     assert service.stopped
+
+
+def test_margin_of_a_round_that_was_observed_is_not_counted_twice(home: Path) -> None:
+    summer = Campaign(open_home(home), home, "summer", by="bo")
+    service = Service(summer, ServingSettings(wait=60.0))
+    service.worker.start()
+    try:
+        decided(service, 200)
+        story = story_of(summer)
+        tiles = {one.label: one for one in campaign_page(story, service).tiles}
+    finally:
+        service.close()
+    margin = story.promises[0].margin
+    assert margin is not None
+    assert tiles["margin"].figure == f"{margin:+,.0f}"
+    assert tiles["margin"].what == "above the floor, observed"
+    assert tiles["value now"].figure == "1"  # every decision earned 1

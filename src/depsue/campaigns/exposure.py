@@ -1,20 +1,19 @@
-"""How often each new item was shown, and what it earned: sums over all rounds so far."""
+"""Exposure of the new items of a campaign: how often each was shown, and what it earned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from depsue.campaigns import Campaign
 from depsue.campaigns.records import RoundSummary
-from depsue.ledger import ObservationRecord
+from depsue.promises import Promise
 
 FEWEST = 20
 """Times shown below which no standard error is given: the normal approximation fails there."""
 
 
 @dataclass(frozen=True)
-class Item:
+class ItemExposure:
     """One new item.
 
     Args:
@@ -45,7 +44,7 @@ class Exposure:
         unlisted: items that the ledger does not keep one by one, for they were shown least.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[ItemExposure, ...]
     shown: int
     rows: int
     unlisted: int
@@ -53,59 +52,57 @@ class Exposure:
     @property
     def never(self) -> int:
         """Listed items that were not shown yet."""
-        return sum(one.shown == 0 for one in self.items)
+        return sum(item.shown == 0 for item in self.items)
 
 
-def exposure_of(campaign: Campaign, observations: Sequence[ObservationRecord]) -> Exposure:
+def exposure_of(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) -> Exposure:
     """The exposure of new items over the rounds from 1 on.
 
     A standard error needs the second moment, which is not kept by item. Rewards of 0 or c have
     the variance m (c - m), and c = E[r^2] / E[r] over the whole of a round; so it is exact for
     rewards of 0 or 1, and takes each item's rewards to be spread as all are elsewhere.
+
+    Args:
+        promises: of the campaign; one about the logs' own reward gives c.
+        summaries: of the rounds that were observed, from round 0.
     """
-    first, rounds = None, []
-    if observations:
-        first, *rounds = (RoundSummary.of(one) for one in observations)
+    rounds = summaries[1:]
     shown: dict[str, list[int]] = {}
     earned: dict[str, float] = {}
     for place, summary in enumerate(rounds):
         for item in summary.items:
-            counts = shown.setdefault(item.id, [0] * len(rounds))
-            counts[place] += item.shown
+            shown.setdefault(item.id, [0] * len(rounds))[place] += item.shown
             earned[item.id] = earned.get(item.id, 0.0) + item.reward
-    for item in first.items if first is not None else ():
+    for item in summaries[0].items if summaries else ():  # known before the campaign, not shown yet
         shown.setdefault(item.id, [0] * len(rounds))
-    scale = _scale(campaign, observations)
+    scale = _reward_scale(promises, summaries)
     total = sum(summary.novel_rows for summary in rounds)
-    found = []
+    items = []
     for id, counts in shown.items():
         n = sum(counts)
         mean = earned.get(id, 0.0) / n if n else None
-        found.append(
-            Item(id, n, tuple(counts), mean, _error(mean, n, scale), n / total if total else 0.0)
-        )
-    most = max((RoundSummary.of(one).novel_items for one in observations), default=0)
+        share = n / total if total else 0.0
+        items.append(ItemExposure(id, n, tuple(counts), mean, _item_error(mean, n, scale), share))
+    most = max((summary.novel_items for summary in summaries), default=0)
     return Exposure(
-        items=tuple(sorted(found, key=lambda one: -one.shown)),
+        items=tuple(sorted(items, key=lambda item: -item.shown)),
         shown=total,
-        rows=sum(one.rows for one in observations[1:]),
-        unlisted=max(most - len(found), 0),
+        rows=sum(summary.rows for summary in rounds),
+        unlisted=max(most - len(items), 0),
     )
 
 
-def _scale(campaign: Campaign, observations: Sequence[ObservationRecord]) -> float | None:
+def _reward_scale(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) -> float | None:
     """E[r^2] / E[r] of the logs' own reward, in the newest round that tells."""
-    for promise in campaign.settings.explore.promises:
-        if promise.reward is not None or promise.segment is not None:
-            continue
-        for one in reversed(observations):
-            seen = RoundSummary.of(one).promises[promise.name]
-            if seen.mean > 0:
-                return seen.error**2 * seen.rows / seen.mean + seen.mean
+    plain = [promise.name for promise in promises if promise.plain]
+    rewards = [summary.promises[name] for name in plain for summary in reversed(summaries)]
+    for reward in rewards:
+        if reward.mean > 0:
+            return reward.error**2 * reward.rows / reward.mean + reward.mean
     return None
 
 
-def _error(mean: float | None, n: int, scale: float | None) -> float | None:
+def _item_error(mean: float | None, n: int, scale: float | None) -> float | None:
     if mean is None or scale is None or n < FEWEST or not 0 < mean < scale:
         return None
     return float((mean * (scale - mean) / n) ** 0.5)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markupsafe import escape
 from tests.pages.browser import Browser
 from tests.pages.conftest import HOSTILE, decided
 
+from depsue import codec
+from depsue.campaigns import Campaign, open_home, story_of
+from depsue.pages.figures import round_figures
+from depsue.pages.report import rendered, report_of
+from depsue.pages.words import sentences
 from depsue.serving.service import Service
 
 PAGES = (
@@ -49,7 +56,7 @@ def test_every_page_has_a_json_twin(visit: Browser, path: str) -> None:
 def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser) -> None:
     page, twin = visit.get("/").text, visit.get("/index.json").json
     assert twin["served"] == "spring"
-    assert {one["name"]: one["level"] for one in twin["campaigns"]} == {
+    assert {one["name"]: one["state"] for one in twin["campaigns"]} == {
         "spring": "healthy",
         "summer": None,
         "winter": None,
@@ -73,24 +80,24 @@ def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
     twin = visit.get("/index.json").json
     assert all("of this version" in one["problem"] for one in twin["campaigns"])
     assert visit.get("/").status == 200
-    assert visit.get("/campaigns/summer").status == 409
+    assert visit.get("/campaigns/summer").status == 503
 
 
 def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Service) -> None:
-    assert visit.get("/campaigns/spring.json").json["now"]["moments"] == []
+    assert visit.get("/campaigns/spring.json").json["live"]["values"] == []
     decided(service, 300)
     watching = service.watching
     assert watching is not None
-    now = visit.get("/campaigns/spring.json").json["now"]
+    live = visit.get("/campaigns/spring.json").json["live"]
     point = watching.points[-1]
-    last = now["moments"][-1]
+    last = live["values"][-1]
     assert (last["decisions"], last["policy"]) == (point.n, list(point.policy))
     assert last["pi0"] == list(point.pi0 or ())
     assert last["novelty"] == point.novelty and last["margin"] == pytest.approx(point.margin)
-    assert [one["name"] for one in now["tests"]] == [one.name for one in service.findings()]
-    assert all(0 <= one["share"] <= 1 for one in now["tests"] if one["share"] is not None)
+    assert [one["name"] for one in live["tests"]] == [one.name for one in service.findings()]
+    assert all(0 <= one["share"] <= 1 for one in live["tests"] if one["share"] is not None)
     page = visit.get("/campaigns/spring").text
-    for one in now["tests"]:
+    for one in live["tests"]:
         assert escape(one["words"]) in page
     assert page.count('<script type="application/json">') == 5
     for heading in ("Value", "Novelty", "Margin"):
@@ -111,32 +118,62 @@ def test_new_items_are_counted_now_and_before(visit: Browser, service: Service) 
         assert one["shown_now"] == watching.shown[place]
         assert one["mean_now"] == (1.0 if one["shown_now"] else None)  # each earned 1
     before = visit.get("/campaigns/summer.json").json
-    assert before["now"] is None
+    assert before["live"] is None
     assert sum(one["shown"] for one in before["items"]["items"]) == before["items"]["shown"] > 0
     assert before["items"]["rows"] == 8000
 
 
-def test_what_the_report_says_is_said_here(visit: Browser, home: Path) -> None:
-    from depsue.campaigns import Campaign, open_home
-    from depsue.pages import words
-    from depsue.pages.story import story_of
+def as_values(record: object) -> Any:
+    """A record as a reader of its JSON gets it."""
+    return json.loads(codec.encode(record))
 
-    story = story_of(Campaign(open_home(home), home, "summer", by="reader"))
-    page = visit.get("/campaigns/summer.json").json
-    assert page["headline"] == words.headline(story)
-    assert words.outcome(story.kept[0]) in page["said"]
-    assert page["rounds"][0]["seen"][1]["mean"] == story.kept[0].seen[1].mean
-    assert page["journal"][-1][1] == HOSTILE
-    assert HOSTILE not in visit.get("/campaigns/summer").text
+
+def test_page_twin_report_and_status_render_one_story(visit: Browser, home: Path) -> None:
+    campaign = Campaign(open_home(home), home, "summer", by="reader")
+    story = story_of(campaign)
+    twin, page = visit.get("/campaigns/summer.json").json, visit.get("/campaigns/summer").text
+    report = as_values(report_of(story))
+    assert twin["story"] == as_values(story) == report["story"]
+    assert twin["words"] == report["words"] and twin["tiles"] == report["tiles"]
+    written = rendered(report_of(story))
+    words = sentences(story)
+    for said in (words.headline, *words.said, *words.concerns, *words.promises, words.next):
+        assert escape(said) in page and escape(said) in written
+    for tile in twin["tiles"]:
+        for shown in (tile["figure"], tile["what"]):
+            assert escape(shown) in page and escape(shown) in written
+    for name in ("value-0", "novelty", "margin-0"):
+        figure = next(one for one in round_figures(story) if one.name == f"rounds-{name}")
+        assert escape(figure.said) in page and escape(figure.said) in written
+    assert f'class="stands {twin["mood"]}"' in page and f'class="stands {story.mood}"' in written
+    assert twin["journal"][-1][1] == HOSTILE
+    assert HOSTILE not in page and HOSTILE not in written
+
+
+def test_the_page_of_a_certificate_and_its_twin_say_the_same(visit: Browser, home: Path) -> None:
+    story = story_of(Campaign(open_home(home), home, "winter", by="reader"))
+    path = "/campaigns/winter/certificates/1-1"
+    twin, page = visit.get(f"{path}.json").json, visit.get(path).text
+    assert twin["test"] == as_values(story.tests[0])
+    for said in (*twin["said"], *twin["assumptions"], *(fact[1] for fact in twin["facts"])):
+        assert escape(said) in page
+    for verdict in twin["verdicts"]:
+        assert all(escape(cell) in page for cell in verdict["cells"])
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_program_that_asks_for_json_gets_the_twin(visit: Browser, path: str) -> None:
+    asked = visit.get(path, accept="application/json")
+    assert asked.headers["content-type"] == "application/json"
+    assert asked.json["path"] == visit.get(f"{path}.json").json["path"] == path
+    assert visit.get(path, accept="text/html,application/json").text.startswith("<!doctype html>")
 
 
 def test_what_the_ledger_tells_anew_is_seen(visit: Browser, home: Path) -> None:
-    from depsue.campaigns import Campaign, open_home
-
     before = visit.get("/campaigns/summer.json").json
     Campaign(open_home(home), home, "summer", by="bo").rollback()
     after = visit.get("/campaigns/summer.json").json
-    assert "rolled back" in after["headline"] != before["headline"]
+    assert "rolled back" in after["words"]["headline"] != before["words"]["headline"]
     assert len(after["journal"]) == len(before["journal"]) + 1
 
 

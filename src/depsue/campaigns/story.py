@@ -1,0 +1,618 @@
+"""The story of a campaign: one frozen record that every page, table and JSON twin renders.
+
+`story_of` builds it from the ledger alone; no log is read. The rules stand here and nowhere else:
+
+- **required value** (`need`): the floor, the mean reward that the promise asks for. A floor
+  that is a share of pi0's value is taken of the mean of pi0's first logs, so it is an estimate.
+- **margin**: (mean - need) x decisions of each round that was served and observed, an estimate.
+- **against the floor**: above or below by more than two standard errors, else unclear.
+- **mood**: bad with a concern or a failed test, good with a passed one or a value above its floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Literal
+
+from depsue import codec
+from depsue.campaigns.campaign import Campaign
+from depsue.campaigns.exposure import Exposure, exposure_of
+from depsue.campaigns.records import CandidateFacts, RoundSummary
+from depsue.certificates import Certificate, Verdict
+from depsue.exploration.round import Choice, Expected
+from depsue.exploration.settings import ExploreSettings
+from depsue.ledger import (
+    AttemptRecord,
+    CandidateRecord,
+    DeploymentRecord,
+    JournalEntry,
+)
+from depsue.promises import Promise
+
+Against = Literal["above", "below", "unclear", "not observed"]
+"""Where a mean lies against its floor, by two standard errors."""
+Mood = Literal["good", "bad", "plain"]
+ConcernKind = Literal[
+    "round below", "together below", "paper certificate", "pi0 changed", "earlier certificate"
+]
+
+
+@dataclass(frozen=True)
+class Story:
+    """A campaign, from its creation to now.
+
+    Args:
+        name: of the campaign.
+        created, by: when and by whom it was created.
+        as_of: of the newest line in the journal; None without one.
+        round, rounds: under way, of K; round K + 1 says that it is over.
+        settings: promises, delta and safety, as declared.
+        retries: whether further attempts on the same rows were declared.
+        serving: what serves now, in a few words.
+        next: what to do now, a command.
+        mood: good, bad or plain.
+        concerns: what a reader must not miss.
+        may_deploy: what may be deployed now, the best first.
+        history: every round so far, from round 0.
+        promises: every promise, round by round.
+        tests: every candidate and its test, oldest first.
+        deployments: oldest first; the last one serves.
+        items: exposure of the new items.
+        journal: who did what when, oldest first.
+    """
+
+    name: str
+    created: datetime
+    by: str
+    as_of: datetime | None
+    round: int
+    rounds: int
+    settings: ExploreSettings
+    retries: bool
+    serving: str
+    next: str
+    mood: Mood
+    concerns: tuple[Concern, ...]
+    may_deploy: tuple[Choice, ...]
+    history: tuple[RoundStory, ...]
+    promises: tuple[PromiseHistory, ...]
+    tests: tuple[CandidateTest, ...]
+    deployments: tuple[DeployedPolicy, ...]
+    items: Exposure
+    journal: tuple[JournalEntry, ...]
+
+    @property
+    def over(self) -> bool:
+        """Whether every round was observed."""
+        return self.round > self.rounds
+
+    @property
+    def begun(self) -> bool:
+        """Whether pi0's logs are taken in."""
+        return self.history[0].rows is not None
+
+    @property
+    def deployed(self) -> DeployedPolicy | None:
+        """What serves; None if pi0 serves as before the campaign."""
+        return self.deployments[-1] if self.deployments else None
+
+    @property
+    def first(self) -> PromiseHistory | None:
+        """The first promise, which says what value means; None before anything was observed."""
+        return self.promises[0] if self.promises[0].outcomes else None
+
+    @property
+    def plain(self) -> PromiseHistory | None:
+        """The strictest promise about the logs' own reward over all rows; None if none is."""
+        observed = [one for one in self.promises if one.outcomes and one.promise.plain]
+        return max(observed, key=lambda one: one.outcomes[0].need, default=None)
+
+    def tests_of(self, k: int) -> tuple[CandidateTest, ...]:
+        """The candidates of round k, oldest first."""
+        return tuple(test for test in self.tests if test.round == k)
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON values of all fields."""
+        values: dict[str, Any] = codec.plain(self)
+        return values
+
+    def __str__(self) -> str:
+        return "\n".join(_status_lines(self))
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that a reader must not miss.
+
+    Args:
+        kind: which.
+        promise: its name, where it is about one.
+        rounds: which rounds it is about.
+    """
+
+    kind: ConcernKind
+    promise: str = ""
+    rounds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoundStory:
+    """One round, as far as it has come.
+
+    Args:
+        round: 0 for what pi0 logged before.
+        rows: decisions observed; None before.
+        novelty: share of novel items in what was served, by the policy's own probabilities.
+        served: what served: pi0, certain, certified; None before.
+        verdict: of its newest test: passed, failed, open or abandoned; None without one.
+        attempt: which read of the certifying rows that was.
+        certified: the certified novelty; None without a certificate that passed.
+        arrived: ids of items that came with its rows.
+        withdrawn: ids of items that left with its rows, and did not come back.
+    """
+
+    round: int
+    rows: int | None = None
+    novelty: float | None = None
+    served: str | None = None
+    verdict: str | None = None
+    attempt: int | None = None
+    certified: float | None = None
+    arrived: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PromiseOutcome:
+    """One promise in one round.
+
+    Args:
+        round: which; 0 is what pi0 logged before the campaign.
+        rows: decisions that the promise is about; 0 where nothing was observed yet.
+        mean, error: of the reward, with its standard error; None where nothing was observed yet.
+        need, need_error: the required value and its standard error, 0 where it was declared.
+        margin: (mean - need) x rows; None for round 0 and what was not observed.
+        certified: what the certificate says that the value is at least, on the same scale; None
+            without one that passed.
+        counted_on: margin that the certificate counted on, in the same unit as `margin`.
+        followed: whether what was certified is what served.
+    """
+
+    round: int
+    rows: int
+    mean: float | None
+    error: float | None
+    need: float
+    need_error: float
+    margin: float | None = None
+    certified: float | None = None
+    counted_on: float = 0.0
+    followed: bool = False
+
+    @property
+    def against(self) -> Against:
+        """Where the mean lies against the floor."""
+        if self.mean is None or self.error is None:
+            return "not observed"
+        return _against(self.mean - self.need, (self.error**2 + self.need_error**2) ** 0.5)
+
+
+@dataclass(frozen=True)
+class PromiseHistory:
+    """One promise and its outcomes, from round 0 on; none before pi0's logs are taken in."""
+
+    promise: Promise
+    outcomes: tuple[PromiseOutcome, ...]
+
+    @property
+    def observed(self) -> tuple[PromiseOutcome, ...]:
+        """Of the rounds that were observed."""
+        return tuple(outcome for outcome in self.outcomes if outcome.mean is not None)
+
+    @property
+    def margin(self) -> float | None:
+        """Earned above the floor so far, an estimate; None before a round was observed."""
+        earned = [outcome.margin for outcome in self.outcomes if outcome.margin is not None]
+        return sum(earned) if earned else None
+
+    @property
+    def together(self) -> Against:
+        """Where all rounds together lie against the floor."""
+        if self.margin is None:
+            return "not observed"
+        served = self.observed[1:]
+        # Rounds are independent of each other, while all share the one estimate of the floor.
+        spread = sum((outcome.rows * (outcome.error or 0.0)) ** 2 for outcome in served)
+        floor = sum(outcome.rows for outcome in served) * self.outcomes[0].need_error
+        return _against(self.margin, (spread + floor**2) ** 0.5)
+
+
+@dataclass(frozen=True)
+class LadderLevel:
+    """One mixture of a candidate's ladder: its novelty and anticipated value / V(pi0)."""
+
+    novelty: float
+    value: float
+
+
+@dataclass(frozen=True)
+class CandidateTest:
+    """One candidate, and what came of its test.
+
+    Args:
+        round: that it was made for.
+        candidate: its hash.
+        trained_at, trained_by, trained_on: when, by whom, and hashes of the data.
+        expected: anticipated values of its parts.
+        trust: share of what the reward model promised of unseen actions that came true.
+        levels: its ladder, in the order of testing.
+        state: passed, failed, open, abandoned, or not tested.
+        attempt: which read of the certifying rows; None before.
+        data: hash of the certifying rows; "" before.
+        begun_at, begun_by, ended_at, ended_by: the test.
+        note: why it was given up; "" else.
+        policy: hash of the policy that was certified; None without.
+        certificate: None without a verdict.
+        text: the certificate as it was written; "" without.
+    """
+
+    round: int
+    candidate: str
+    trained_at: datetime
+    trained_by: str
+    trained_on: tuple[str, ...]
+    expected: Expected
+    trust: float
+    levels: tuple[LadderLevel, ...]
+    state: str = "not tested"
+    attempt: int | None = None
+    data: str = ""
+    begun_at: datetime | None = None
+    begun_by: str = ""
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    note: str = ""
+    policy: str | None = None
+    certificate: Certificate | None = None
+    text: str = ""
+
+    @property
+    def tested(self) -> int:
+        """How many levels were tested."""
+        return 0 if self.certificate is None else self.certificate.tested
+
+    @property
+    def certified(self) -> LadderLevel | None:
+        """The level that passed; None if none did."""
+        if self.certificate is None or not self.certificate.passed:
+            return None
+        novelty = self.certificate.novelty
+        return LadderLevel(novelty, self.expected.value(novelty))
+
+    @property
+    def failed(self) -> LadderLevel | None:
+        """The level at which the test failed; None if none did."""
+        last = self.levels[: self.tested][-1:]
+        if not last or (self.certified is not None and last[0].novelty == self.certified.novelty):
+            return None
+        return last[0]
+
+    def verdict(self, promise: str) -> Verdict:
+        """On the promise of that name."""
+        verdicts = () if self.certificate is None else self.certificate.verdicts
+        return next(verdict for verdict in verdicts if verdict.promise.name == promise)
+
+
+@dataclass(frozen=True)
+class DeployedPolicy:
+    """What was put in service.
+
+    Args:
+        round, kind, at, by: as recorded; the kind is deploy or rollback.
+        policy: its hash.
+        what: certified, certain or pi0.
+        novelty: of its decisions.
+        made_in: the round that it was certified for; None where it was not certified.
+    """
+
+    round: int
+    kind: str
+    at: datetime
+    by: str
+    policy: str
+    what: str
+    novelty: float
+    made_in: int | None
+
+
+def story_of(campaign: Campaign) -> Story:
+    """The story of a campaign, from the ledger alone."""
+    ledger, name, explore = campaign.ledger, campaign.name, campaign.settings.explore
+    summaries, journal = campaign.summaries(), ledger.journal(name)
+    records = ledger.deployments(name)
+    attempts = {(one.round, one.policy_hash): one for one in ledger.attempts(name)}
+    candidates = ledger.policies(name)
+    tests = tuple(
+        _candidate_test(one, attempts.get((one.round, one.policy_hash))) for one in candidates
+    )
+    choice_of = cache(campaign.choice_of)  # it reads certificates again each time
+    deployments = tuple(
+        _deployed(one, choice_of(one.round, one.policy_hash), tests) for one in records
+    )
+    k = campaign.round
+    history = tuple(
+        _round(j, summaries, [test for test in tests if test.round == j], deployments, choice_of)
+        for j in range(min(k, campaign.rounds) + 1)
+    )
+    promises = tuple(
+        PromiseHistory(one, tuple(_outcomes(one, campaign, summaries, deployments, tests)))
+        for one in explore.promises
+    )
+    concerns = tuple(_concerns(explore, promises, tests, deployments, _drift_found(campaign)))
+    may_deploy = () if k > campaign.rounds or campaign.deployed(k) else campaign.choices(k)
+    newest = [test.state for test in tests if test.round == k][-1:]
+    return Story(
+        name=name,
+        created=campaign.record.at,
+        by=campaign.record.by,
+        as_of=journal[-1].at if journal else None,
+        round=k,
+        rounds=campaign.rounds,
+        settings=explore,
+        retries=campaign.settings.retries,
+        serving=_serving(deployments[-1] if deployments else None),
+        next=_next(campaign, k, bool(may_deploy)),
+        mood=_mood(concerns, newest[0] if newest else "", promises),
+        concerns=concerns,
+        may_deploy=may_deploy,
+        history=history,
+        promises=promises,
+        tests=tests,
+        deployments=deployments,
+        items=exposure_of(explore.promises, summaries),
+        journal=journal,
+    )
+
+
+def is_paired(verdict: Verdict) -> bool:
+    """Whether the bound is one on V(pi) - rho V(pi0), not on V(pi)."""
+    return verdict.promise.floor.ratio is not None and verdict.ceiling is None
+
+
+def _against(above: float, error: float) -> Against:
+    if abs(above) <= 2 * error:
+        return "unclear"
+    return "above" if above > 0 else "below"
+
+
+def _candidate_test(candidate: CandidateRecord, attempt: AttemptRecord | None) -> CandidateTest:
+    facts = CandidateFacts.of(candidate)
+    trained = CandidateTest(
+        round=candidate.round,
+        candidate=candidate.policy_hash,
+        trained_at=candidate.at,
+        trained_by=candidate.by,
+        trained_on=tuple(candidate.trained_on),
+        expected=facts.expected,
+        trust=facts.trust,
+        levels=tuple(LadderLevel(nu, facts.expected.value(nu)) for nu in facts.novelties),
+    )
+    if attempt is None:
+        return trained
+    text = attempt.certificate
+    return replace(
+        trained,
+        state=attempt.state,
+        attempt=attempt.attempt,
+        data=attempt.data_hash,
+        begun_at=attempt.at,
+        begun_by=attempt.by,
+        ended_at=attempt.finished_at,
+        ended_by=attempt.finished_by,
+        note=attempt.note or "",
+        policy=attempt.certified,
+        certificate=None if text is None else Certificate.from_json(text),
+        text=text or "",
+    )
+
+
+def _deployed(
+    record: DeploymentRecord, choice: Choice, tests: Sequence[CandidateTest]
+) -> DeployedPolicy:
+    made_in = [test.round for test in tests if test.policy == record.policy_hash]
+    return DeployedPolicy(
+        round=record.round,
+        kind=record.kind,
+        at=record.at,
+        by=record.by,
+        policy=record.policy_hash,
+        what=choice.what,
+        novelty=choice.novelty,
+        made_in=made_in[-1] if made_in else None,
+    )
+
+
+def _round(
+    k: int,
+    summaries: Sequence[RoundSummary],
+    tests: Sequence[CandidateTest],
+    deployments: Sequence[DeployedPolicy],
+    choice_of: Callable[[int, str], Choice],
+) -> RoundStory:
+    read = [test for test in tests if test.attempt is not None]
+    passed = [test.certified.novelty for test in read if test.certified is not None]
+    deployed = [one.what for one in deployments if one.round == k]
+    story = RoundStory(
+        round=k,
+        served=deployed[-1] if deployed else None,
+        verdict=read[-1].state if read else None,
+        attempt=read[-1].attempt if read else None,
+        certified=passed[-1] if passed else None,
+    )
+    if k >= len(summaries):
+        return story
+    summary = summaries[k]
+    return replace(
+        story,
+        rows=summary.rows,
+        novelty=summary.novelty,
+        served=choice_of(k, summary.served).what,
+        arrived=summary.arrived,
+        withdrawn=_newly_withdrawn(k, summaries),
+    )
+
+
+def _newly_withdrawn(k: int, summaries: Sequence[RoundSummary]) -> tuple[str, ...]:
+    """Items that left with round k, and have not come back since."""
+    before = {id for summary in summaries[:k] for id in summary.withdrawn}
+    gone = set(summaries[-1].withdrawn) - before
+    return tuple(id for id in summaries[k].withdrawn if id in gone)
+
+
+def _outcomes(
+    promise: Promise,
+    campaign: Campaign,
+    summaries: Sequence[RoundSummary],
+    deployments: Sequence[DeployedPolicy],
+    tests: Sequence[CandidateTest],
+) -> Iterator[PromiseOutcome]:
+    """One promise, round by round."""
+    if not summaries:
+        return
+    first = summaries[0].promises[promise.name]
+    need = promise.floor.of(first.mean)
+    need_error = (promise.floor.ratio or 0.0) * first.error
+    for k in range(min(len(summaries), campaign.rounds) + 1):
+        served = [one.policy for one in deployments if one.round == k][-1:]
+        outcome = PromiseOutcome(k, 0, None, None, need, need_error)
+        if k < len(summaries):
+            seen = summaries[k].promises[promise.name]
+            margin = None if k == 0 else (seen.mean - need) * seen.rows
+            outcome = PromiseOutcome(k, seen.rows, seen.mean, seen.error, need, need_error, margin)
+            served = [summaries[k].served]
+        passed = [test for test in tests if test.round == k and test.certified is not None]
+        if passed:
+            verdict, before = passed[-1].verdict(promise.name), summaries[k - 1]
+            share = before.promises[promise.name].rows / before.rows
+            decisions = (campaign.settings.decisions or before.rows) * share
+            outcome = replace(
+                outcome,
+                certified=verdict.bound + (need if is_paired(verdict) else 0.0),
+                counted_on=verdict.credit * decisions,
+                followed=served == [passed[-1].policy],
+            )
+        yield outcome
+
+
+def _drift_found(campaign: Campaign) -> int | None:
+    """The first round before which pi0's value was found to have changed; None if it was not.
+
+    Where it was declared that pi0's value does not drift, a candidate from round 2 on has a
+    ceiling on it, unless a test refuted the declaration.
+    """
+    explore = campaign.settings.explore
+    relative = any(promise.floor.ratio is not None for promise in explore.promises)
+    if not (explore.no_drift and relative):
+        return None
+    refuted = (
+        one.round
+        for one in campaign.ledger.policies(campaign.name)
+        if one.round > 1 and not CandidateFacts.of(one).ceilings
+    )
+    return next(refuted, None)
+
+
+def _concerns(
+    explore: ExploreSettings,
+    promises: Sequence[PromiseHistory],
+    tests: Sequence[CandidateTest],
+    deployments: Sequence[DeployedPolicy],
+    drift: int | None,
+) -> Iterator[Concern]:
+    for one in promises:
+        below = tuple(outcome.round for outcome in one.observed[1:] if outcome.against == "below")
+        if explore.safety == "each" and below:
+            yield Concern("round below", one.promise.name, below)
+        if explore.safety == "cumulative" and one.together == "below":
+            yield Concern("together below", one.promise.name)
+    for test in tests:
+        if test.certificate is not None and test.certificate.kind == "paper":
+            yield Concern("paper certificate", rounds=(test.round,))
+    if drift is not None:
+        yield Concern("pi0 changed", rounds=(drift,))
+    serves = deployments[-1] if deployments else None
+    if serves is None or serves.kind != "rollback" or explore.safety != "cumulative":
+        return
+    if serves.what == "certified":  # it passed with the margin of another time
+        yield Concern("earlier certificate")
+
+
+def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHistory]) -> Mood:
+    """The mood of a campaign; `state` is of the newest test in the round under way."""
+    if concerns or state in ("failed", "abandoned"):
+        return "bad"
+    above = any(outcome.against == "above" for one in promises for outcome in one.observed[1:])
+    return "good" if above or state == "passed" else "plain"
+
+
+def _next(campaign: Campaign, k: int, may_deploy: bool) -> str:
+    name = campaign.name
+    if k > campaign.rounds:
+        return f"depsue campaign report {name}"
+    if campaign.deployed(k):
+        return f"depsue campaign observe {name} LOGS: what is served now"
+    if may_deploy:
+        return f"depsue campaign deploy {name}"
+    if campaign.candidates(k):
+        return f"depsue campaign certify {name}"
+    return f"depsue campaign train {name}"
+
+
+def _serving(deployed: DeployedPolicy | None) -> str:
+    if deployed is None:
+        return "pi0"
+    since = f"since {deployed.at:%Y-%m-%d %H:%M} by {deployed.by}"
+    if deployed.what == "pi0":
+        return f"pi0, {since}"
+    what = f"round {deployed.round}'s {deployed.what} policy"
+    return f"{what}, novelty {deployed.novelty:.3f}, {since}"
+
+
+def _status_lines(story: Story) -> Iterator[str]:
+    """`depsue campaign status` as text."""
+    explore = story.settings
+    per = "for each deployment" if explore.per == "deployment" else "for the whole campaign"
+    safety = "each deployment" if explore.safety == "each" else "all deployments together"
+    floors = "; ".join(f"{one.name} {one.floor}" for one in explore.promises)
+    at = "over" if story.over else f"round {story.round} of {story.rounds}"
+    yield f"campaign {story.name}: {at}"
+    yield f"  promise   {floors} (delta {explore.delta:g} {per}, {safety})"
+    yield f"  serving   {story.serving}"
+    for place, choice in enumerate(story.may_deploy):
+        yield f"  {'or' if place else 'deploy':<9} {choice.why} (--what {choice.what})"
+    yield f"  next      {story.next}"
+    yield ""
+    yield (
+        f"  {'round':>5} {'verdict':>9} {'certified':>9} {'served':>9} {'rows':>9} {'novelty':>8} "
+        f"{'value':>8} {'floor':>8} {'margin':>9}"
+    )
+    outcomes = story.promises[0].outcomes or (None,)
+    for one, outcome in zip(story.history, outcomes, strict=True):
+        observed = None if outcome is None or outcome.mean is None else outcome
+        mean, need, margin = (
+            (None, None, None) if observed is None
+            else (observed.mean, observed.need, observed.margin)
+        )  # fmt: skip
+        yield (
+            f"  {one.round:>5} {one.verdict or '-':>9} {_number(one.certified, '.3f'):>9} "
+            f"{one.served or '-':>9} {_number(one.rows, ',d'):>9} {_number(one.novelty, '.3f'):>8} "
+            f"{_number(mean, '.4f'):>8} {_number(need, '.4f'):>8} "
+            f"{_number(margin, '+,.1f'):>9}"
+        )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
