@@ -14,11 +14,11 @@ from depsue.data.mapping import LogMapping
 from depsue.data.reading import exact
 from depsue.data.tables import (
     MOST_FEATURES,
-    MOST_VALUES,
     is_numeric,
     is_text,
     listed_names,
     require_columns,
+    require_few_values,
     unnamed,
 )
 from depsue.errors import DataError, require
@@ -94,13 +94,7 @@ def _values(source: Source, name: str) -> tuple[str, ...]:
 
     column = exact(name).cast(pl.String).drop_nulls().unique()
     values = source.collect(source.frame.select(column)).to_series().sort().to_list()
-    if len(values) > MOST_VALUES:
-        raise DataError(
-            f"a text column can be a feature with at most {MOST_VALUES} values",
-            column=name,
-            found=f"{len(values):,} distinct values",
-            cure="leave it out, or group its values",
-        )
+    require_few_values(name, len(values))
     return tuple(values)
 
 
@@ -159,11 +153,10 @@ def mapped_by(source: Source, options: ColumnOptions, promises: Sequence[Promise
     elif options.named or set(DEFAULTS) <= set(source.names):
         found = _from_names(source, options, rewards, carried)
     else:
-        found = _guessed(source, rewards)
+        found = _guessed(source, rewards, options.r_max)
     source, mapping, notes = found
     if options.r_max is not None:
         mapping = replace(mapping, r_max=options.r_max)
-        notes = tuple(one for one in notes if not one.startswith("r_max"))
     if options.kept is not None:
         mapping = replace(mapping, kept=options.kept)
     if not mapping.numeric and not mapping.categorical:
@@ -199,16 +192,16 @@ def _from_file(source: Source, options: ColumnOptions, path: Path) -> Mapped:
     return Mapped(source, read_mapping(path), ())
 
 
-def _guessed(source: Source, rewards: Sequence[str]) -> Mapped:
+def _guessed(source: Source, rewards: Sequence[str], r_max: float | None) -> Mapped:
     """The guess of `depsue check`; rewards of promises are no contexts."""
     from depsue.check import guess_mapping
 
-    mapping, notes = guess_mapping(source)
+    mapping, notes = guess_mapping(source, r_max)
     hidden = {*rewards} & {*mapping.numeric, *mapping.categorical}
     if hidden:
         kept = tuple(name for name in source.names if name not in hidden)
         frame = source.frame.select(exact(name) for name in kept)
-        mapping, notes = guess_mapping(replace(source, frame=frame, names=kept))
+        mapping, notes = guess_mapping(replace(source, frame=frame, names=kept), r_max)
     return Mapped(source, mapping, notes)
 
 

@@ -5,7 +5,7 @@ ones, and there is no seed that somebody could try again until a split pleases. 
 are hashed by their position. A fold that is split again needs another salt: with the same salt all
 of its units would hash into the same part.
 
-The folds of a strict certificate go by a secret of the ledger instead: `certificates/folds.py`.
+`certificates/folds.py` cuts the three folds of a campaign's round with it.
 """
 
 from __future__ import annotations

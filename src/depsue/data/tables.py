@@ -118,13 +118,7 @@ def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
         column = table[name]
         if is_text(column):
             values = column.drop_nulls().unique().sort().to_list()
-            if len(values) > MOST_VALUES:
-                raise DataError(
-                    f"a text column can be a feature with at most {MOST_VALUES} values",
-                    column=name,
-                    found=f"{len(values):,} distinct values",
-                    cure="leave it out, or group its values",
-                )
+            require_few_values(name, len(values))
             text = np.array(column.fill_null("").to_list(), dtype=object)
             blocks.append(np.stack([text == v for v in values] or [text == ""], 1))
         else:
@@ -137,6 +131,17 @@ def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
         cure="name the columns that matter",
     )
     return np.concatenate([np.asarray(block, dtype=np.float32) for block in blocks], axis=1)
+
+
+def require_few_values(column: str, values: int) -> None:
+    """Refuse a text column with too many distinct values to be a feature."""
+    if values > MOST_VALUES:
+        raise DataError(
+            f"a text column can be a feature with at most {MOST_VALUES} values",
+            column=column,
+            found=f"{values:,} distinct values",
+            cure="leave it out, or group its values",
+        )
 
 
 def is_numeric(column: Any) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.logs import LoggedData
+from depsue.files import write_file
 
 if TYPE_CHECKING:
     import polars as pl
-from depsue.files import write_file
 
 
 def write_logs(logs: LoggedData, path: str | Path) -> None:

@@ -49,7 +49,7 @@ class SafeOpgSettings(OpgSettings):
     rate_lambda: float = 0.01
     """eta_lambda: step size of lambda."""
     delta: float = 0.05
-    """Level of the bound."""
+    """The bound fails at most this share of the time."""
     bound: Bound = Hcope()
     """The bound on S2; the paper's is HCOPE's (Eq. 4)."""
     keep: Literal["last", "last passing"] = "last"
@@ -193,7 +193,7 @@ class BoundOnLogs:
     Args:
         logs: the rows, with the propensities of the policy that drew them.
         bound: which bound.
-        delta: its level.
+        delta: the share of the time that it may fail.
     """
 
     def __init__(self, logs: LoggedData, bound: Bound, delta: float) -> None:
