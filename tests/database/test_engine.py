@@ -5,6 +5,7 @@ And addresses: which are taken, which refused, and that no password is ever show
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -17,7 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy.exc import DBAPIError
 from tests.database.conftest import PASSWORD, Server
 
 from depsue.errors import ConfigError, DepsueError, FileError
@@ -29,6 +32,27 @@ def _works(ledger: Ledger, name: str = "autumn") -> None:
     before = len(ledger.journal())
     start(ledger, name)
     assert len(ledger.journal()) == before + 4
+
+
+# what drivers say
+
+
+@pytest.mark.parametrize(
+    ("problem", "rule", "cure"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "there must be room on the disk", "make room"),
+        (psycopg.errors.DiskFull("no room"), "there must be room on the disk", "make room"),
+        (OSError(errno.EACCES, "denied"), "a ledger must be where it can be", "check the folder"),
+        (psycopg.errors.ReadOnlySqlTransaction("no"), "a ledger must be where", "check the folder"),
+        (psycopg.errors.LockNotAvailable("no"), "one process writes to a ledger", "wait for the"),
+        (psycopg.OperationalError("no answer"), "the ledger must answer", "check that it runs"),
+    ],
+)
+def test_each_trouble_has_its_rule_and_cure(problem: Exception, rule: str, cure: str) -> None:
+    said = problem if isinstance(problem, OSError) else DBAPIError("SELECT 1", {}, problem)
+    with pytest.raises(FileError, match=rf"{rule}.*Found: memory: .*Cure: {cure}"):
+        with open_ledger(":memory:").database.translating():
+            raise said
 
 
 # SQLite

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool, StaticPool
+from sqlalchemy.pool import NullPool, Pool, StaticPool
 
 from depsue.errors import ConfigError, FileError, require, short
 from depsue.files import hold_file, hold_thread
@@ -85,34 +85,12 @@ class Database:
         self.url, self.profile, self.wait = url, profile, wait
         self.name = _without_password(url)
         self._turn: AbstractContextManager[Any] = nullcontext()
-        settings: dict[str, Any] = {"poolclass": NullPool}
         if url.get_backend_name() == "postgresql":
             self.kind = "postgresql"
-            if "connect_timeout" not in url.query:
-                url = url.update_query_dict({"connect_timeout": str(profile.connect_timeout)})
-            settings["isolation_level"] = "READ COMMITTED"  # after waiting, others' rows are seen
+            self._engine = self._postgresql_engine()
         else:
             self.kind = "sqlite" if url.database else "memory"
-            settings["connect_args"] = {"timeout": wait, "check_same_thread": False}
-            if url.database and read_only:
-                place = Path(url.database).as_uri()
-                url = url.set(database=place, query={"mode": "ro", "uri": "true"})
-            elif not url.database:  # one connection, shared by all threads
-                settings["poolclass"], self._turn = StaticPool, threading.RLock()
-        try:
-            self._engine = sa.create_engine(url, **settings)
-        except ModuleNotFoundError as problem:
-            raise ConfigError(
-                f"a {profile.what} on PostgreSQL needs psycopg",
-                found=str(problem),
-                cure="pip install 'depsue[postgres]'",
-            ) from problem
-        if self.kind == "postgresql":
-            sa.event.listen(self._engine, "connect", _wait_for_the_disk)
-        else:
-            pragmas = ("query_only = ON",) if read_only else profile.pragmas
-            sa.event.listen(self._engine, "connect", _prepare_sqlite(pragmas))
-            sa.event.listen(self._engine, "begin", _begin_sqlite)
+            self._engine = self._sqlite_engine(read_only)
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -170,6 +148,36 @@ class Database:
             words = " ".join(str(cause).split())[:200] or type(cause).__name__
             rule, cure = _rule_and_cure(cause, self.profile)
             raise self.profile.error(rule, found=f"{self.name}: {words}", cure=cure) from problem
+
+    def _sqlite_engine(self, read_only: bool) -> sa.Engine:
+        url, pragmas = self.url, self.profile.pragmas
+        pool: type[Pool] = NullPool
+        if self.kind == "memory":  # one connection, which threads share in turns
+            pool, self._turn = StaticPool, threading.RLock()
+        elif read_only:
+            place = Path(self.name).as_uri()
+            url, pragmas = url.set(database=place, query=_READ_ONLY), ("query_only = ON",)
+        arguments = {"timeout": self.wait, "check_same_thread": False}
+        engine = sa.create_engine(url, poolclass=pool, connect_args=arguments)
+        sa.event.listen(engine, "connect", _prepare_sqlite(pragmas))
+        sa.event.listen(engine, "begin", _begin_sqlite)
+        return engine
+
+    def _postgresql_engine(self) -> sa.Engine:
+        url = self.url
+        if "connect_timeout" not in url.query:
+            url = url.update_query_dict({"connect_timeout": str(self.profile.connect_timeout)})
+        try:
+            # READ COMMITTED: after waiting for its turn, a statement sees what others wrote.
+            engine = sa.create_engine(url, poolclass=NullPool, isolation_level="READ COMMITTED")
+        except ModuleNotFoundError as problem:
+            raise ConfigError(
+                f"a {self.profile.what} on PostgreSQL needs psycopg",
+                found=str(problem),
+                cure="pip install 'depsue[postgres]'",
+            ) from problem
+        sa.event.listen(engine, "connect", _wait_for_the_disk)
+        return engine
 
     def _holding(self, name: str) -> AbstractContextManager[bool]:
         if self.kind == "memory":
@@ -285,6 +293,7 @@ def _code(cause: BaseException) -> str:
     return getattr(cause, "sqlstate", None) or ""
 
 
+_READ_ONLY = {"mode": "ro", "uri": "true"}
 _WRITING: dict[str, Any] = {"depsue_writing": True}
 """The option that tells `_begin_sqlite` that a transaction will write."""
 

@@ -178,10 +178,11 @@ class Store:
         """Connect for writing; make the tables where there are none, or bring them up to date."""
         self.close()
         if self.is_file:
-            path = Path(self.name)
             with self.database.translating():
-                path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists():  # opening a file to write changes it: first see what it is
+                Path(self.name).parent.mkdir(parents=True, exist_ok=True)
+            # Opening a file to write makes a write-ahead log of its journal, so first see what it
+            # is; but only a writer can roll back the journal of a process that was killed.
+            if Path(self.name).exists() and not Path(f"{self.name}-journal").exists():
                 schema_version(self._reader, SCHEMA, create=True)
         migrate(self.database, SCHEMA)
         self._connection = self.database.connect(writing=True)

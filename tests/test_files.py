@@ -1,0 +1,68 @@
+"""Files are whole or not there, and one process at a time holds a lock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from depsue.errors import FileError
+from depsue.files import hold_file, hold_thread, writable_folder, write_file, write_synced
+
+
+def test_a_file_is_written_with_its_folder_and_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    for content in (b"first", b"second"):
+        write_file(path, content)
+        assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_was_there_is_kept_when_writing_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    write_synced(path, b"first")
+
+    def fails(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fails)
+    with pytest.raises(FileError, match="have room. Found: .*No space left.*is kept"):
+        write_file(path, b"second")
+    assert path.read_bytes() == b"first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
+    assert writable_folder(tmp_path / "report") == tmp_path / "report"
+    assert list((tmp_path / "report").iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(FileError, match="must be writable. Found: .*file.*--out"):
+        writable_folder(tmp_path / "file")
+
+
+def test_one_holds_a_file_and_a_killed_process_lets_go(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    code = (
+        "import sys; from depsue.files import hold_file\n"
+        "with hold_file(sys.argv[1]) as held: print(held, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"True\n"
+        with hold_file(path) as held:
+            assert not held
+        process.kill()
+        process.wait()
+    with hold_file(path) as held, hold_file(path) as again:
+        assert (held, again) == (True, False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_thread_holds_a_name() -> None:
+    with hold_thread("a") as first, hold_thread("a") as second, hold_thread("b") as other:
+        assert (first, second, other) == (True, False, True)
+    with hold_thread("a") as again:
+        assert again
