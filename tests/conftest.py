@@ -1,6 +1,8 @@
 """Shared by all tests: what may be skipped, and when nothing may."""
 
 import os
+import zipfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -20,3 +22,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         names = ", ".join(report.nodeid for report in skipped)
         reporter.write_line(f"skipped, which DEPSUE_NO_SKIPS forbids: {names}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Path:
+    """What version 0.1 wrote: a home with a campaign in its second round and its logs, policies and
+    reward models of every kind; `facts.json` says what they answered."""
+    with zipfile.ZipFile(Path(__file__).parent / "fixtures" / "written_by_0_1.zip") as archive:
+        archive.extractall(tmp_path / "older")
+    return tmp_path / "older"

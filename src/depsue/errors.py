@@ -7,6 +7,7 @@
     ├── ConfigError        a setting breaks a rule, or two settings contradict
     ├── PolicyError        a policy does not answer as a policy must
     ├── FileError          a saved policy, a model or a ledger cannot be trusted or read
+    │   └── CannotBeSaved  a policy or a model wraps what no file can hold (a PolicyError, too)
     └── NotConservative    terms without a proof that E[term] <= V(pi) met a bound
 
     DepsueWarning
@@ -91,6 +92,10 @@ class PolicyError(DepsueError):
 
 class FileError(DepsueError):
     """A saved policy, a model or a ledger is missing, damaged, or of another version."""
+
+
+class CannotBeSaved(PolicyError, FileError):
+    """A policy or a reward model wraps what no file can hold, such as a callable."""
 
 
 class NotConservative(DepsueError):

@@ -1,13 +1,11 @@
 """A campaign that version 0.1 left in its second round is read, and goes on, as if nothing changed.
 
-`tests/fixtures/written_by_0_1.zip` was written by that version: a home with its ledger, the logs,
-policies and reward models of every kind, and in `facts.json` what it said of them.
+The files of the fixture `older` were written by that version.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,6 @@ from depsue.certificates import Certificate
 from depsue.errors import ConfigError
 from depsue.promises import Floor, Promise
 from depsue.serving.settings import ServingSettings, declared
-
-ARCHIVE = Path(__file__).parents[1] / "fixtures" / "written_by_0_1.zip"
-
-
-@pytest.fixture
-def older(tmp_path: Path) -> Path:
-    with zipfile.ZipFile(ARCHIVE) as archive:
-        archive.extractall(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

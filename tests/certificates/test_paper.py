@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from depsue.bounds import Hcope, Smoothing
-from depsue.certificates import Certificate, paper_certificate, policy_hash, verify
+from depsue.certificates import Certificate, paper_certificate, verify
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.estimators import IPS
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor
 from depsue.protocols import Bound, BoundValue
+from depsue.savable import hash_of
 
 CATALOGUE = ActionCatalogue.of(range(3), novel=[2])
 CONTEXT = np.zeros((1, 1), dtype=np.float32)
@@ -58,7 +59,7 @@ def test_the_first_deployment_is_held_to_the_floor() -> None:
     assert (verdict.bound, verdict.mean, verdict.n) == (BOUND.value, BOUND.mean, BOUND.n)
     assert verdict.need == pytest.approx(0.45) and verdict.credit == pytest.approx(0.0)
     assert verdict.constants["floor"] == pytest.approx(0.45) and verdict.constants["k"] == 1
-    assert found.data == ROWS.hash and found.policy == policy_hash(POLICY)
+    assert found.data == ROWS.hash and found.policy == hash_of(POLICY)
     assert (found.bound, found.clip) == ("hcope", BOUND.constants["tau"])
     assert found.delta == 0.05 and found.spent == {"reward": 0.05}
 

@@ -18,7 +18,6 @@ from depsue.certificates import (
     Rules,
     ceiling,
     certify,
-    policy_hash,
     safety_terms,
     three_folds,
 )
@@ -28,6 +27,7 @@ from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
+from depsue.savable import hash_of
 from depsue.testing.binomial import binomial_tail
 
 RUNS, DELTA = 1000, 0.2
@@ -287,10 +287,10 @@ def test_a_certificate_says_what_it_rests_on() -> None:
 
 
 def test_policies_have_hashes() -> None:
-    assert policy_hash(BELOW) == policy_hash(own(0.7915, 0.0, 0.2085)) != policy_hash(NOVEL)
+    assert hash_of(BELOW) == hash_of(own(0.7915, 0.0, 0.2085)) != hash_of(NOVEL)
     a, b = Mixture([BELOW, NOVEL], [0.5, 0.5]), Mixture([BELOW, NOVEL], [0.4, 0.6])
-    assert policy_hash(a) != policy_hash(b)
-    assert policy_hash(OwnPolicy(lambda x: np.full((len(x), 3), 1 / 3), 3)) is None
+    assert hash_of(a) != hash_of(b)
+    assert hash_of(OwnPolicy(lambda x: np.full((len(x), 3), 1 / 3), 3)) is None
 
 
 def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from depsue.data import ActionCatalogue, LoggedData
-from depsue.policies.scores import OwnPolicy, ScoreTable
+from depsue.policies import OwnPolicy, ScoreTable
 from depsue.testing.estimators import TableModel
 
 CONTEXTS = np.array([[0.0], [1.0]])

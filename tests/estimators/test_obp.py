@@ -19,7 +19,7 @@ from depsue.estimators import (
     DoublyRobust,
     SwitchDR,
 )
-from depsue.policies.scores import OwnPolicy, ScoreTable
+from depsue.policies import OwnPolicy, ScoreTable
 from depsue.protocols import Estimator
 from depsue.testing.estimators import TableModel, quiet
 

@@ -8,7 +8,7 @@ import pytest
 from depsue.data import ConservativeTerms, LoggedData, WeightedTerms
 from depsue.errors import ConfigError, DataError, NovelMassWarning
 from depsue.estimators import IPS, SNIPS, ClippedIPS
-from depsue.policies.scores import OwnPolicy
+from depsue.policies import OwnPolicy
 from depsue.protocols import Estimator, RewardModel
 from depsue.testing.estimators import EstimatorLaws, SmallWorld, quiet
 

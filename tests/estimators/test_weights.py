@@ -16,7 +16,7 @@ from depsue.estimators.weights import (
     model_sums,
     unseen,
 )
-from depsue.policies.scores import ScoreTable
+from depsue.policies import ScoreTable
 from depsue.policies.simple import Uniform
 from depsue.testing.estimators import Rechunked, SmallWorld, TableModel
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from depsue import Certificate, SyntheticSettings, Uniform, synthetic_world, three_folds
-from depsue.certificates import Folds, MixtureLadder, Rules, certify, policy_hash
+from depsue.certificates import Folds, MixtureLadder, Rules, certify
 from depsue.errors import ConfigError
 from depsue.ledger import Ledger, open_ledger
+from depsue.savable import hash_of
 
 RULES = Rules(delta=0.08, clip=5.0)
 
@@ -21,7 +22,7 @@ def _prepared(retries: bool) -> tuple[Ledger, Folds, list[MixtureLadder], list[s
     logs = world.deploy(world.logging_policy, 2_000, round=0)
     parts = (world.logging_policy, Uniform(world.catalogue.novel))
     levels = [MixtureLadder(parts, [[1 - nu, nu]]) for nu in (0.9, 0.01)]  # type: ignore[arg-type]
-    hashes = [policy_hash(one.policy(0)) or "" for one in levels]
+    hashes = [hash_of(one.policy(0)) or "" for one in levels]
     ledger = open_ledger(":memory:")
     ledger.create_campaign("spring", rounds=1, settings={}, retries=retries, by="ana")
     rows = {"data_hash": logs.hash, "rows": len(logs), "source": "may", "summary": {}}

@@ -14,9 +14,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper, parser
 
+from depsue import onnx as onnx_module
 from depsue.artifacts import read
-from depsue.certificates.strict import model_hash, policy_hash
 from depsue.errors import ConfigError, DepsueError, FileError, PolicyError
+from depsue.onnx import TENSORS_BELOW, external_tensor
 from depsue.policies import (
     EpsilonGreedy,
     Mixture,
@@ -28,14 +29,10 @@ from depsue.policies import (
     load,
     save,
 )
-from depsue.policies import onnx as onnx_module
 from depsue.policies.cached import CachedRewardModel
-from depsue.policies.files import rebuild
-from depsue.policies.onnx import INSIDE, external_tensor
-from depsue.policies.scores import rebuilt_scores
 from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.rewards import Blend, LinearRewardModel, OwnRewardModel
-from depsue.rewards.linear import rebuilt, state_of
+from depsue.savable import POLICY, REWARD_MODEL, described, hash_of, rebuilt
 from depsue.testing.policies import PolicyConformance
 
 DRAW = np.random.default_rng(5)
@@ -145,17 +142,17 @@ def test_the_bytes_are_saved_inside_the_policy(tmp_path: Path) -> None:
 
 
 def test_bytes_that_do_not_match_their_hash_are_refused() -> None:
-    settings, arrays = OwnPolicy(CHANCES, 6).state()
+    kind, settings, arrays = described(OwnPolicy(CHANCES, 6), POLICY)
     flipped = arrays["onnx"].copy()
     flipped[CHANCES.content.index(WEIGHTS.tobytes()) + 2] ^= 1
     OnnxScores(flipped.tobytes())  # loads without a word
     with pytest.raises(FileError, match="must match its SHA-256"):
-        rebuild("own", settings, {"onnx": flipped})
+        rebuilt(POLICY, kind, settings, {"onnx": flipped})
 
 
 def test_every_model_has_a_hash_of_its_own() -> None:
-    hashes = {policy_hash(OwnPolicy(one, 6)) for one in (SCORES, CHANCES)}
-    hashes |= {model_hash(REWARDS), model_hash(OwnRewardModel(SCORES, 6))}
+    hashes = {hash_of(OwnPolicy(one, 6)) for one in (SCORES, CHANCES)}
+    hashes |= {hash_of(REWARDS), hash_of(OwnRewardModel(SCORES, 6))}
     assert len(hashes) == 4 and None not in hashes
 
 
@@ -168,10 +165,8 @@ def test_a_reward_model_over_a_table_is_saved_too(tmp_path: Path) -> None:
 
 
 def test_an_own_reward_model_comes_back_from_its_state() -> None:
-    again = rebuilt(*state_of(REWARDS), rebuilt_scores)
+    again = rebuilt(REWARD_MODEL, *described(REWARDS, REWARD_MODEL))
     np.testing.assert_array_equal(again.predict(CONTEXTS), REWARDS.predict(CONTEXTS))
-    with pytest.raises(FileError, match="how to rebuild its callable"):
-        rebuilt(*state_of(REWARDS))
 
 
 def test_it_crosses_process_borders() -> None:
@@ -223,9 +218,14 @@ def test_every_message_that_can_hold_a_tensor_is_walked() -> None:
         fields = getattr(onnx, f"{name}Proto").DESCRIPTOR.fields
         kinds = {f.number: f.message_type.name for f in fields if f.message_type is not None}
         found[name] = {n: kind.removesuffix("Proto") for n, kind in kinds.items()}
-        waiting += [kind for kind in found[name].values() if kind not in found and kind in INSIDE]
-    known = {name: {n: k for n, k in below.items() if k in INSIDE} for name, below in found.items()}
-    assert known == INSIDE
+        waiting += [
+            kind for kind in found[name].values() if kind not in found and kind in TENSORS_BELOW
+        ]
+    known = {
+        name: {n: k for n, k in below.items() if k in TENSORS_BELOW}
+        for name, below in found.items()
+    }
+    assert known == TENSORS_BELOW
     tensor = {f.name: f.number for f in onnx.TensorProto.DESCRIPTOR.fields}
     assert (tensor["name"], tensor["external_data"], tensor["data_location"]) == (8, 13, 14)
 

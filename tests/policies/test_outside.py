@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from depsue.certificates import policy_hash
 from depsue.data.checks import FloatArray
 from depsue.errors import PolicyError
 from depsue.policies import ExternalModel, Mixture, OwnPolicy, SoftmaxOfScores, Uniform, load, save
 from depsue.policies.base import whole
+from depsue.savable import hash_of
 
 CONTEXTS = np.random.default_rng(5).normal(size=(4, 2)).astype(np.float32)
 ALL = np.ones(3, dtype=bool)
@@ -29,13 +29,13 @@ def test_the_callable_is_handed_in_again(tmp_path: Path) -> None:
     save(served(), tmp_path)
     again = load(tmp_path, outside={"ranker-7": ranker})
     np.testing.assert_array_equal(whole(again, CONTEXTS), whole(served(), CONTEXTS))
-    assert policy_hash(again) == policy_hash(served()) != policy_hash(served("ranker-8"))
+    assert hash_of(again) == hash_of(served()) != hash_of(served("ranker-8"))
 
 
 def test_without_it_the_name_is_said(tmp_path: Path) -> None:
     save(served(), tmp_path)
     known = load(tmp_path)
-    assert policy_hash(known) == policy_hash(served())
+    assert hash_of(known) == hash_of(served())
     with pytest.raises(PolicyError, match="'ranker-7' is not at hand"):
         whole(known, CONTEXTS)
     load(tmp_path, outside={"ranker-7": ranker})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.certificates import policy_hash
 from depsue.data.checks import FloatArray
 from depsue.errors import FileError, PolicyError
 from depsue.policies import OwnPolicy, ScoreTable, SoftmaxOfScores, Uniform, load, save
@@ -17,6 +16,7 @@ from depsue.policies import cached as memory_module
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.rewards import LinearRewardModel, OwnRewardModel
+from depsue.savable import POLICY, described, hash_of, rebuilt
 from depsue.testing.policies import PolicyConformance
 
 DRAW = np.random.default_rng(8)
@@ -180,7 +180,7 @@ def test_a_remembered_policy_answers_alike_and_is_saved_as_what_it_remembers(
     plain = Tilted(BASE, MODEL, **TILT)
     save(CachedPolicy(plain, CONTEXTS), tmp_path / "p")
     assert isinstance(load(tmp_path / "p"), Tilted)
-    assert policy_hash(CachedPolicy(plain, CONTEXTS)) == policy_hash(plain) is not None
+    assert hash_of(CachedPolicy(plain, CONTEXTS)) == hash_of(plain) is not None
 
 
 def test_a_saved_tilt_does_not_depend_on_what_was_remembered(tmp_path: Path) -> None:
@@ -193,18 +193,16 @@ def test_what_wraps_a_callable_cannot_be_saved(tmp_path: Path) -> None:
     own = OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6)
     with pytest.raises(PolicyError, match="cannot be saved"):
         save(Tilted(own, MODEL, **TILT), tmp_path / "p")
-    with pytest.raises(PolicyError, match=r"reward models of depsue.*OwnRewardModel.*on its own"):
+    with pytest.raises(PolicyError, match=r"OwnRewardModel over a callable cannot.*ScoreTable"):
         save(Tilted(BASE, FOREIGN, **TILT), tmp_path / "p")
-    with pytest.raises(PolicyError, match="reward models of depsue"):
+    with pytest.raises(PolicyError, match="OwnRewardModel over a callable cannot be saved"):
         save(ModelSoftmax(FOREIGN, SUPPORT, strength=1.0, scale=1.0), tmp_path / "p")
 
 
 def test_a_file_without_a_base_is_refused() -> None:
-    from depsue.policies.files import rebuild
-
-    settings, arrays = Tilted(BASE, MODEL, **TILT).state()
+    kind, settings, arrays = described(Tilted(BASE, MODEL, **TILT), POLICY)
     with pytest.raises(FileError, match="saved tilted policy must fit"):
-        rebuild("tilted", {k: v for k, v in settings.items() if k != "base"}, arrays)
+        rebuilt(POLICY, kind, {k: v for k, v in settings.items() if k != "base"}, arrays)
 
 
 def by_model(**changed: Any) -> ModelSoftmax:

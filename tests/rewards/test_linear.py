@@ -14,8 +14,8 @@ from depsue.errors import ConfigError, DataError, FileError
 from depsue.protocols import RewardModel
 from depsue.rewards import Blend, LinearRewardModel, MlpRewardModel, OwnRewardModel, fit_linear
 from depsue.rewards import linear as module
-from depsue.rewards.linear import rebuilt, state_of
 from depsue.rewards.model import BatchedMlp
+from depsue.savable import REWARD_MODEL, described, rebuilt
 
 DRAW = np.random.default_rng(4)
 CONTEXTS = (DRAW.normal(size=(30, 3)) * [1.0, 5.0, 0.2] + [0.0, 3.0, -1.0]).astype(np.float32)
@@ -103,7 +103,7 @@ class TestModels:
         np.testing.assert_allclose(pairs, whole[rows, actions], rtol=1e-5)
 
     def test_its_state_rebuilds_it(self, model: Any) -> None:
-        again = rebuilt(*state_of(model))
+        again = rebuilt(REWARD_MODEL, *described(model, REWARD_MODEL))
         np.testing.assert_array_equal(again.predict(CONTEXTS), model.predict(CONTEXTS))
 
 
@@ -129,9 +129,9 @@ def test_what_breaks_a_rule_is_refused() -> None:
         fit_linear(logs(10, features=None))
     with pytest.raises(ConfigError, match=r"a blend needs a model.*Blend\("):
         Blend([])
-    with pytest.raises(FileError, match=r"reward models of depsue.*OwnRewardModel"):
-        state_of(OwnRewardModel(lambda x: x, 8))
+    with pytest.raises(FileError, match="OwnRewardModel over a callable cannot be saved"):
+        described(OwnRewardModel(lambda x: x, 8), REWARD_MODEL)
     with pytest.raises(FileError, match=r"one of blend, linear, mlp.*cubic.*version"):
-        rebuilt("cubic", {}, {})
+        rebuilt(REWARD_MODEL, "cubic", {}, {})
     with pytest.raises(ConfigError, match=r"'mean', 'min' or 'optimistic'.*'best'"):
         mlp(1, "best")

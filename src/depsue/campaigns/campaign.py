@@ -19,7 +19,6 @@ from depsue.campaigns.files import (
     CampaignFiles,
     load_candidate,
     load_model,
-    said_of_outside,
     save_candidate,
 )
 from depsue.campaigns.observing import (
@@ -28,7 +27,7 @@ from depsue.campaigns.observing import (
     same_rows,
     summarised,
 )
-from depsue.campaigns.records import CandidateFacts, RoundSummary, hash_of
+from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import Certificate, Folds
 from depsue.data.catalogue import ActionCatalogue
@@ -56,9 +55,10 @@ from depsue.ledger import (
 )
 from depsue.policies import BasePolicy, Mixture, load, save
 from depsue.policies.restricted import RestrictedPolicy
-from depsue.policies.scores import Scores
 from depsue.progress import Watch, silent
-from depsue.protocols import RewardModel
+from depsue.rewards import BaseRewardModel
+from depsue.savable import outside_of
+from depsue.scores import Scores
 
 
 class Campaign:
@@ -129,7 +129,11 @@ class Campaign:
         declared = (
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
-            *said_of_outside(self.pi0),
+            *(
+                f"pi0 is the model {name!r}, which is not in the files: what serves calls the same "
+                "one"
+                for name in outside_of(self.pi0)
+            ),
         )
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue
@@ -392,7 +396,7 @@ class Campaign:
             cure="restore the folder from a copy",
         )
 
-    def model(self, candidate: CandidateRecord) -> RewardModel:
+    def model(self, candidate: CandidateRecord) -> BaseRewardModel:
         """q-hat of a candidate, which `verify` needs where there was a control variate."""
         return load_model(self.files.candidate(candidate.round, candidate.policy_hash))
 
@@ -519,7 +523,7 @@ class Campaign:
         """The policy in a folder, if it is the one that was recorded."""
         policy = load(folder, outside=self.outside)
         require(
-            hash_of(policy) == hash,
+            required_hash(policy) == hash,
             "a policy's files must be those that were recorded",
             found=f"another policy in {folder}",
             cure="restore the folder from a copy",
@@ -531,7 +535,7 @@ class Campaign:
         """Save a policy that may be served; its hash."""
         if not isinstance(policy, BasePolicy):
             raise ConfigError("a policy of a campaign must be savable", found=type(policy).__name__)
-        hash = hash_of(policy)
+        hash = required_hash(policy)
         if policy is not self.pi0:
             save(policy, self.files.policy(k, hash), catalogue=catalogue)
         return hash

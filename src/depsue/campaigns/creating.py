@@ -9,7 +9,7 @@ from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import summarised
-from depsue.campaigns.records import hash_of
+from depsue.campaigns.records import required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.check import check_logs, guess_mapping
 from depsue.data.items import read_items
@@ -21,7 +21,7 @@ from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
 from depsue.policies.given import NamedPolicy, given_policy
-from depsue.policies.scores import outside_of
+from depsue.savable import outside_of
 
 LEDGER = "ledger.db"
 
@@ -104,7 +104,7 @@ def create(
         named = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
     policy = named.policy
     require_drawn_by(policy, rows)
-    hash = hash_of(policy)
+    hash = required_hash(policy)
     summary = summarised(rows, settings.explore.promises, policy, hash)
     ledger = open_home(home, create=True) if ledger is None else ledger
     terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)

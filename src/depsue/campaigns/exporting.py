@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from depsue.campaigns.campaign import Campaign
-from depsue.certificates.strict import policy_hash
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.items import read_items
@@ -22,7 +21,8 @@ from depsue.data.writing import write_items
 from depsue.errors import FileError, require
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load
-from depsue.policies.scores import Scores
+from depsue.savable import hash_of
+from depsue.scores import Scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
             cure="choose another folder",
         ) from problem
     require(
-        policy_hash(load(partial / "policy", outside=campaign.outside)) == hash,
+        hash_of(load(partial / "policy", outside=campaign.outside)) == hash,
         "what is exported must be what was recorded",
         found=f"another policy in {source}",
         error=FileError,

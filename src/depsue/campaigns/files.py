@@ -21,10 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from depsue import artifacts, codec
+from depsue import codec
 from depsue.campaigns.records import CandidateFacts
-from depsue.certificates import policy_hash
-from depsue.certificates.strict import model_hash
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, to_toml
@@ -34,9 +32,9 @@ from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load, save
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
-from depsue.policies.scores import Scores
-from depsue.protocols import RewardModel
-from depsue.rewards.linear import rebuilt, state_of
+from depsue.rewards.base import BaseRewardModel, save_model
+from depsue.savable import hash_of
+from depsue.scores import Scores
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -121,8 +119,7 @@ def save_candidate(
     for name, part in zip(PARTS, candidate.levels.parts, strict=True):
         if isinstance(part, BasePolicy):
             save(part, folder / name, catalogue=catalogue)
-    kind, settings, arrays = state_of(_inner(candidate.model))
-    artifacts.write(folder / "model", family=FAMILY, kind=kind, settings=settings, arrays=arrays)
+    save_model(candidate.model, folder / "model")
     write_file(folder / "fixed.json", codec.encode(facts, indent=1, sort_keys=True).encode())
 
 
@@ -141,9 +138,9 @@ def load_candidate(
     contexts = inputs.folds.certify.contexts
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
     inner = load_model(folder)
-    hashes = [policy_hash(part) for part in loaded]
+    hashes = [hash_of(part) for part in loaded]
     require(
-        hashes == [facts.old, facts.new] and model_hash(inner) == facts.model,
+        hashes == [facts.old, facts.new] and hash_of(inner) == facts.model,
         "the files of a candidate must be those that were recorded",
         found=f"other policies or another model in {folder}",
         cure="restore the folder from a copy; the ledger keeps the hashes",
@@ -153,7 +150,7 @@ def load_candidate(
     pi0 = inputs.logging_policy
     base = pi0 if inputs.base is None else inputs.base
     # pi0 itself, where it is a part: what compares policies with `is` sees that they are the same
-    pi0_hash = policy_hash(pi0)
+    pi0_hash = hash_of(pi0)
     old, new = (
         pi0 if hash == pi0_hash else CachedPolicy(part, contexts)
         for part, hash in zip(loaded, hashes, strict=True)
@@ -168,21 +165,6 @@ def load_candidate(
     )
 
 
-def load_model(folder: Path) -> RewardModel:
+def load_model(folder: Path) -> BaseRewardModel:
     """q-hat of the candidate in `folder`, on which a control variate rests."""
-    return rebuilt(*artifacts.read(folder / "model", family=FAMILY))
-
-
-FAMILY = "reward model"
-
-
-def said_of_outside(policy: BasePolicy) -> list[str]:
-    """What a certificate must say if pi0 is saved by name alone."""
-    name = policy.state()[0].get("outside")
-    if name is None:
-        return []
-    return [f"pi0 is the model {name!r}, which is not in the files: what serves calls the same one"]
-
-
-def _inner(model: RewardModel) -> RewardModel:
-    return model.model if isinstance(model, CachedRewardModel) else model
+    return BaseRewardModel.load(folder / "model")

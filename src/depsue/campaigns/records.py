@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from depsue import codec
-from depsue.certificates import Ceiling, Control, Credit, MixtureLadder, Rules, policy_hash
-from depsue.certificates.strict import model_hash
-from depsue.errors import PolicyError
+from depsue.certificates import Ceiling, Control, Credit, MixtureLadder, Rules
+from depsue.errors import CannotBeSaved
 from depsue.exploration.round import Expected, FrozenCandidate
 from depsue.ledger import CandidateRecord, ObservationRecord
 from depsue.promises import Promise, upgraded_promise
 from depsue.protocols import Policy, RewardModel
+from depsue.savable import hash_of
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class CandidateFacts:
             novelties=tuple(candidate.levels.novelties.tolist()),
             expected=candidate.expected,
             trust=candidate.trust,
-            old=hash_of(old),
-            new=hash_of(new),
-            model=model_hash(candidate.model),
+            old=required_hash(old),
+            new=required_hash(new),
+            model=hash_of(candidate.model),
             pi0_policy=pi0_policy,
             certain_policy=certain_policy,
         )
@@ -219,11 +219,11 @@ def _upgraded_summary(values: dict[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in values.items()}
 
 
-def hash_of(policy: Policy | None) -> str:
-    """The hash of a policy that can be saved."""
-    hash = None if policy is None else policy_hash(policy)
+def required_hash(policy: Policy | None) -> str:
+    """The hash of a policy, which must be savable."""
+    hash = hash_of(policy)
     if hash is None:
-        raise PolicyError(
+        raise CannotBeSaved(
             "a campaign's policies must be savable, so that what was certified can be served",
             found=f"{type(policy).__name__}",
             cure="give pi0 as a saved folder, an ONNX file or a table; see the policies page",

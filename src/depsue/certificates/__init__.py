@@ -8,7 +8,7 @@ from depsue.certificates.reads import CountsReads, Reads
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.stream import LogStream, StreamedFold, StreamedFolds
 from depsue.certificates.streaming import certify_stream
-from depsue.certificates.strict import certify, policy_hash
+from depsue.certificates.strict import certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 
@@ -34,7 +34,6 @@ __all__ = [
     "certify_stream",
     "earned",
     "paper_certificate",
-    "policy_hash",
     "safety_terms",
     "three_folds",
     "verify",

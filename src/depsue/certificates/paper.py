@@ -15,12 +15,12 @@ from __future__ import annotations
 import math
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.strict import policy_hash
 from depsue.data.logs import LoggedData
 from depsue.data.terms import LARGEST
 from depsue.errors import is_real, is_whole, require, short
 from depsue.promises import Floor, Promise
 from depsue.protocols import BoundValue, Policy
+from depsue.savable import hash_of
 
 PUBLISHED = "hcope"
 """The bound of Eq. 4."""
@@ -131,7 +131,7 @@ def paper_certificate(
         shares=(1.0,),
         tested=1,
         listed=1,
-        policy=policy_hash(policy),
+        policy=hash_of(policy),
         verdicts=(verdict,),
         assumptions=_assumptions(rows, floor, k, name),
     )

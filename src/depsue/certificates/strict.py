@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import numpy as np
-
-from depsue.artifacts import Arrays
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds
 from depsue.certificates.reads import CountsReads
 from depsue.certificates.rules import MixtureLadder, Rules
 from depsue.certificates.stream import StreamedFolds
 from depsue.certificates.trial import PromiseTest
-from depsue.data.hashes import Content
-from depsue.errors import FileError, PolicyError
-from depsue.estimators import MIPS
-from depsue.policies import BasePolicy
-from depsue.policies.cached import CachedRewardModel
-from depsue.protocols import Policy, RewardModel
-from depsue.rewards.linear import state_of
+from depsue.protocols import Policy
+from depsue.savable import hash_of
 
 
 def certify(
@@ -105,51 +94,14 @@ def concluded(
         path=tuple(tuple(float(share) for share in one) for one in levels.shares[:tested]),
         tested=tested,
         listed=len(levels.shares),
-        policy=None if None in levels.parts else policy_hash(levels.policy(level)),
+        policy=None if None in levels.parts else hash_of(levels.policy(level)),
         verdicts=verdicts,
         assumptions=_assumptions(folds, rules),
         control=None if rules.control is None else dict(rules.control.coefficients),
         control_most=None if rules.control is None else rules.control.most,
-        model=None if rules.control is None else model_hash(rules.control.model),
-        groups=None if rules.marginal is None else groups_hash(rules.marginal),
+        model=None if rules.control is None else hash_of(rules.control.model),
+        groups=None if rules.marginal is None else rules.marginal.groups_hash,
     )
-
-
-def policy_hash(policy: Policy) -> str | None:
-    """SHA-256 of a policy's settings and arrays; None if it wraps what cannot be saved."""
-    if not isinstance(policy, BasePolicy):
-        return None
-    try:
-        settings, arrays = policy.state()
-    except PolicyError:
-        return None
-    return _hash_of("policy", policy.kind, settings, arrays)
-
-
-def model_hash(model: RewardModel) -> str | None:
-    """SHA-256 of a reward model's settings and arrays; None if it cannot be saved."""
-    try:
-        kind, settings, arrays = state_of(
-            model.model if isinstance(model, CachedRewardModel) else model
-        )
-    except FileError:
-        return None
-    return _hash_of("reward model", kind, settings, arrays)
-
-
-def groups_hash(marginal: MIPS) -> str:
-    """SHA-256 of the group of each action."""
-    text = json.dumps(np.asarray(marginal.groups).tolist())
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _hash_of(what: str, kind: str, settings: dict[str, Any], arrays: Arrays) -> str:
-    text = json.dumps({"kind": kind, "settings": settings}, sort_keys=True)
-    content = Content(f"depsue {what} 1 {hashlib.sha256(text.encode()).hexdigest()}")
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        content.add(name, array, array.dtype.newbyteorder("<").str)
-    return content.hex()
 
 
 def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:

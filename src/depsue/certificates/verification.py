@@ -13,7 +13,6 @@ from depsue.certificates.folds import Folds, three_folds
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.stream import LogStream, StreamedFolds
 from depsue.certificates.streaming import streamed_verdicts
-from depsue.certificates.strict import groups_hash, model_hash, policy_hash
 from depsue.certificates.terms import Ceiling
 from depsue.certificates.trial import PromiseTest
 from depsue.data.logs import LoggedData
@@ -21,6 +20,7 @@ from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
 from depsue.policies import Mixture
 from depsue.protocols import Policy, RewardModel
+from depsue.savable import hash_of
 
 RELATIVE, ABSOLUTE = 1e-6, 1e-7
 """What counts as equal: policies answer in single precision, and machines add in other orders."""
@@ -83,7 +83,7 @@ def verify(
         found = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
         return Verification((found,))
     differences = []
-    own = policy_hash(policy)
+    own = hash_of(policy)
     if certificate.policy is not None and own != certificate.policy:
         differences.append(
             f"the policy has the hash {(own or 'none')[:12]}, certified was "
@@ -188,11 +188,11 @@ def _different_knowledge(certificate: Certificate, rules: Rules) -> list[str]:
     """Whether model and groups are those of the certificate."""
     out = []
     if rules.control is not None and certificate.model is not None:
-        own = model_hash(rules.control.model)
+        own = hash_of(rules.control.model)
         if own != certificate.model:
             certified = certificate.model[:12]
             out.append(f"the model has the hash {(own or 'none')[:12]}, certified was {certified}")
-    if rules.marginal is not None and groups_hash(rules.marginal) != certificate.groups:
+    if rules.marginal is not None and rules.marginal.groups_hash != certificate.groups:
         out.append("the groups of actions are not those of the certificate")
     return out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,6 +50,11 @@ class MIPS:
             cure="give the category of each action of the catalogue, in its order",
         )
         object.__setattr__(self, "groups", groups)
+
+    @property
+    def groups_hash(self) -> str:
+        """SHA-256 of the group of each action, by which a certificate knows them."""
+        return hashlib.sha256(json.dumps(self.groups.tolist()).encode()).hexdigest()
 
     def terms(self, policy: Policy, logs: LoggedData) -> Terms:
         """(n,) terms w(x_i, e_i) r_i, never below 0."""

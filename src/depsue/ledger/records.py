@@ -164,7 +164,7 @@ def checked_hash(value: str, what: str) -> str:
         isinstance(value, str) and _HASH.fullmatch(value) is not None,
         f"{what} must be a SHA-256, 64 hexadecimal digits",
         found=short(value),
-        cure="logs.hash, policy_hash(policy) and certificates carry it",
+        cure="logs.hash, hash_of(policy) and certificates carry it",
     )
     return value
 

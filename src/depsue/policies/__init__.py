@@ -3,19 +3,20 @@
 `NetworkPolicy` lives in `depsue.policies.network`, which loads torch.
 """
 
+from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load, save
 from depsue.policies.given import NamedPolicy, given_policy
-from depsue.policies.onnx import OnnxScores
-from depsue.policies.scores import ExternalModel, OwnPolicy, ScoreTable
 from depsue.policies.simple import (
     ByItem,
     EpsilonGreedy,
     Mixture,
+    OwnPolicy,
     SoftmaxOfScores,
     Uniform,
     naive_safe_exploration,
 )
+from depsue.scores import ExternalModel, ScoreTable
 
 __all__ = [
     "BasePolicy",

@@ -5,7 +5,7 @@ At the door a plain (u, d) array of contexts means requests with all actions as 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,16 +15,20 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.requests import Requests, as_requests
 from depsue.errors import PolicyError, require, short
 from depsue.protocols import Policy
+from depsue.savable import POLICY, Savable
 
 CHUNK_ENTRIES = 1 << 22
 """Probabilities held in memory at once: contexts are taken in chunks of this many over A."""
 
 
-class BasePolicy(ABC):
-    """A policy over A actions, by its distributions."""
+class BasePolicy(Savable):
+    """A policy over A actions, by its distributions.
 
-    kind: str
-    """Name of the policy in saved files."""
+    A subclass gives `n_actions` and `probabilities`. To be saved it also gives `kind`, `state` and
+    `from_state` (`depsue.savable`).
+    """
+
+    family = POLICY
 
     @property
     @abstractmethod
@@ -34,14 +38,6 @@ class BasePolicy(ABC):
     @abstractmethod
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         """(m, A) distributions at m contexts with all actions as candidates: the dense case."""
-
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        """Settings (JSON) and arrays from which `from_state` rebuilds the policy."""
-        raise PolicyError(
-            f"a {type(self).__name__} cannot be saved",
-            found="it wraps a callable",
-            cure="save its scores as a ScoreTable, or save the model on its own",
-        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n_actions:,} actions)"

@@ -14,8 +14,10 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import row_keys
 from depsue.data.requests import Requests
+from depsue.errors import CannotBeSaved, short
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
 from depsue.protocols import Policy, RewardModel
+from depsue.savable import REWARD_MODEL, Savable
 
 MOST_REMEMBERED = 1 << 28
 """Answers that are kept in memory at most: 1 GiB."""
@@ -91,19 +93,23 @@ class Memory:
         return out
 
 
-class CachedRewardModel:
+class CachedRewardModel(Savable):
     """A reward model that keeps its answers; other contexts are passed on to the model.
+
+    It is saved, and hashed, as the model that it remembers.
 
     Args:
         model: the model that answers.
         contexts: (u, d) distinct contexts to remember.
     """
 
+    family = REWARD_MODEL
+
     def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
         self.model = model
-        some = NOWHERE if contexts is None else contexts
-        n_actions = model.predict(some[:1]).shape[1] if len(some) else 0
-        self._memory = Memory(some, n_actions, model.predict)
+        known = NOWHERE if contexts is None else contexts
+        n_actions = model.predict(known[:1]).shape[1] if len(known) else 0
+        self._memory = Memory(known, n_actions, model.predict)
         self._last: tuple[FloatArray, FloatArray] | None = None
 
     def predict(self, contexts: FloatArray) -> FloatArray:
@@ -128,6 +134,9 @@ class CachedRewardModel:
         """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
         return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
 
+    def saved_as(self) -> Savable:
+        return _remembered(self.model)
+
 
 class CachedPolicy(BasePolicy):
     """A policy whose distributions are kept; other contexts are passed on to the policy.
@@ -151,11 +160,6 @@ class CachedPolicy(BasePolicy):
         return whole(self.policy, contexts)
 
     @property
-    def kind(self) -> str:  # type: ignore[override]
-        """Of the policy that is remembered."""
-        return self.policy.kind if isinstance(self.policy, BasePolicy) else "own"
-
-    @property
     def n_actions(self) -> int:
         return self.policy.n_actions
 
@@ -171,8 +175,19 @@ class CachedPolicy(BasePolicy):
     def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
         return np.exp(self.policy.log_prob(Requests(contexts), actions, rows))
 
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        return self.policy.state() if isinstance(self.policy, BasePolicy) else super().state()
+    def saved_as(self) -> Savable:
+        return _remembered(self.policy)
+
+
+def _remembered(thing: object) -> Savable:
+    """What a cache is saved, and hashed, as."""
+    if isinstance(thing, Savable):
+        return thing.saved_as()
+    raise CannotBeSaved(
+        f"a {type(thing).__name__} cannot be saved",
+        found=short(thing),
+        cure="a class that can be saved derives from BasePolicy or BaseRewardModel",
+    )
 
 
 def single(values: FloatArray) -> FloatArray:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from depsue import artifacts
 from depsue.data.catalogue import ActionCatalogue
-from depsue.errors import DepsueError, FileError, PolicyError, require, short
+from depsue.errors import FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
-from depsue.policies.restricted import RestrictedPolicy
-from depsue.policies.scores import HANDED_IN, OwnPolicy, Scores
-from depsue.policies.simple import ByItem, EpsilonGreedy, Mixture, SoftmaxOfScores, Uniform
-from depsue.policies.tilted import ModelSoftmax, Tilted
-
-FAMILY = "policy"
+from depsue.savable import POLICY, described, rebuilt
+from depsue.scores import Scores
 
 
 def save(
@@ -35,12 +31,12 @@ def save(
         cure="for a trained one: save(trained.policy, ...); a reward model has save of its own",
         error=PolicyError,
     )
-    settings, arrays = policy.state()
+    kind, settings, arrays = described(policy, POLICY)
     actions = None if catalogue is None else catalogue.hash
     artifacts.write(
         folder,
-        family=FAMILY,
-        kind=policy.kind,
+        family=POLICY,
+        kind=kind,
         settings={"catalogue": actions, "policy": settings},
         arrays=arrays,
     )
@@ -56,9 +52,9 @@ def load(
 
     With a catalogue, a policy that was saved for another one is refused, too: its actions are
     positions in the catalogue and would come out as other items. `outside` hands in the callables
-    that were saved by name (`depsue.policies.scores.ExternalModel`).
+    that were saved by name (`depsue.scores.ExternalModel`).
     """
-    kind, settings, arrays = artifacts.read(folder, family=FAMILY)
+    kind, settings, arrays = artifacts.read(folder, family=POLICY)
     saved_for = settings.get("catalogue")
     require(
         catalogue is None or saved_for == catalogue.hash,
@@ -67,43 +63,8 @@ def load(
         cure="load it with the catalogue that it was saved with: save(policy, folder, catalogue=)",
         error=FileError,
     )
-    token = HANDED_IN.set({} if outside is None else outside)
-    try:
-        return rebuild(kind, settings.get("policy"), arrays)
-    finally:
-        HANDED_IN.reset(token)
+    # kinds register themselves when they are imported, and torch is imported when it is needed
+    import depsue.policies.network
+    import depsue.rewards  # noqa: F401
 
-
-def rebuild(kind: str, settings: Any, arrays: dict[str, Any]) -> BasePolicy:
-    """A policy of the given kind from its settings and arrays."""
-    from depsue.policies.network import NetworkPolicy
-
-    known = (
-        RestrictedPolicy,
-        ByItem,
-        ModelSoftmax,
-        EpsilonGreedy,
-        Mixture,
-        NetworkPolicy,
-        OwnPolicy,
-        SoftmaxOfScores,
-        Tilted,
-        Uniform,
-    )
-    kinds: dict[str, Any] = {p.kind: p for p in known}
-    if kind not in kinds:
-        raise FileError(
-            f"a saved policy must be one of {', '.join(kinds)}",
-            found=kind,
-            cure="use the version of depsue that wrote it",
-        )
-    try:
-        policy: BasePolicy = kinds[kind].from_state(settings, arrays)
-    except (KeyError, TypeError, ValueError, DepsueError) as problem:
-        if isinstance(problem.__cause__, ImportError):  # an extra is missing: its error says which
-            raise
-        raise FileError(
-            f"the settings and arrays of a saved {kind} policy must fit together",
-            found=f"{type(problem).__name__}: {problem}",
-        ) from problem
-    return policy
+    return cast(BasePolicy, rebuilt(POLICY, kind, settings.get("policy") or {}, arrays, outside))

@@ -32,11 +32,11 @@ from depsue.data.tables import (
     scanned,
 )
 from depsue.errors import ConfigError, DataError, FileError, PolicyError, require, short
+from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load
-from depsue.policies.onnx import OnnxScores
-from depsue.policies.scores import OwnPolicy, ScoreTable
-from depsue.policies.simple import ByItem, SoftmaxOfScores, Uniform
+from depsue.policies.simple import ByItem, OwnPolicy, SoftmaxOfScores, Uniform
+from depsue.scores import ScoreTable
 
 if TYPE_CHECKING:
     import polars as pl

@@ -17,6 +17,7 @@ from depsue import rng
 from depsue.data.checks import FloatArray
 from depsue.errors import PolicyError, require
 from depsue.policies.base import BasePolicy
+from depsue.savable import State
 
 Layer = tuple[torch.Tensor, torch.Tensor]
 
@@ -163,19 +164,17 @@ class NetworkPolicy(BasePolicy):
             logits = self.logits(self.hidden(self.inputs(contexts))[-1])
             return np.asarray(torch.softmax(logits, dim=1).numpy())
 
-    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    def state(self) -> State:
         arrays = {"shift": self.shift.numpy(), "scale": self.scale.numpy()}
         for place, (weight, bias) in enumerate(self.layers):
             arrays[f"weight{place}"], arrays[f"bias{place}"] = weight.numpy(), bias.numpy()
-        return {"layers": len(self.layers)}, arrays
+        return State({"layers": len(self.layers)}, arrays)
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> NetworkPolicy:
+    def from_state(cls, state: State) -> NetworkPolicy:
+        tensors = {name: torch.from_numpy(array.copy()) for name, array in state.arrays.items()}
         layers = [
-            (
-                torch.from_numpy(arrays[f"weight{k}"].copy()),
-                torch.from_numpy(arrays[f"bias{k}"].copy()),
-            )
-            for k in range(settings["layers"])
+            (tensors[f"weight{place}"], tensors[f"bias{place}"])
+            for place in range(state.settings["layers"])
         ]
-        return cls(layers, arrays["shift"], arrays["scale"])
+        return cls(layers, state.arrays["shift"], state.arrays["scale"])

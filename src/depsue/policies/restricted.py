@@ -9,8 +9,8 @@ import numpy as np
 from depsue.data.checks import FloatArray, Mask
 from depsue.errors import PolicyError, require
 from depsue.policies.base import BasePolicy
-from depsue.policies.scores import State
 from depsue.policies.simple import checked_support
+from depsue.savable import POLICY, WRAPPED, State
 
 
 class RestrictedPolicy(BasePolicy):
@@ -26,6 +26,7 @@ class RestrictedPolicy(BasePolicy):
     """
 
     kind = "adapted"
+    part_families = {WRAPPED: POLICY}
 
     def __init__(self, policy: BasePolicy, allowed: Any) -> None:
         self.policy, self._allowed = policy, checked_support(allowed)
@@ -61,19 +62,8 @@ class RestrictedPolicy(BasePolicy):
         return most
 
     def state(self) -> State:
-        settings, arrays = self.policy.state()
-        inner = {f"inner.{name}": array for name, array in arrays.items()}
-        inner["allowed"] = self._allowed.astype(np.uint8)
-        return {"kind": self.policy.kind, "settings": settings}, inner
+        return State({}, {"allowed": self._allowed.astype(np.uint8)}, {WRAPPED: self.policy})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> RestrictedPolicy:
-        from depsue.policies.files import rebuild
-
-        own = {
-            name.removeprefix("inner."): array
-            for name, array in arrays.items()
-            if name.startswith("inner.")
-        }
-        policy = rebuild(settings["kind"], settings["settings"], own)
-        return cls(policy, arrays["allowed"].astype(bool))
+    def from_state(cls, state: State) -> RestrictedPolicy:
+        return cls(state.parts[WRAPPED], state.arrays["allowed"].astype(bool))

@@ -1,4 +1,4 @@
-"""Policies without learning: uniform, by item, softmax of scores, epsilon-greedy, mixtures."""
+"""Policies without learning: uniform, by item, over a team's own scores, and mixtures."""
 
 from __future__ import annotations
 
@@ -12,21 +12,9 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Requests
 from depsue.errors import PolicyError, is_real, require, short
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
-from depsue.policies.scores import Scores, State, read_scores, rebuilt_scores, saved_scores
 from depsue.protocols import Policy
-
-
-def checked_support(support: Any) -> Mask:
-    """(A,) True where a policy may choose, checked to allow at least one action."""
-    mask = np.asarray(support)
-    require(
-        mask.dtype == bool and mask.ndim == 1 and bool(mask.any()),
-        "a policy's support must be a mask over the actions that allows at least one",
-        found=f"{mask.dtype} of shape {mask.shape}, {int(mask.sum())} allowed",
-        cure="~catalogue.novel is the support of pi0, catalogue.novel the novel actions",
-        error=PolicyError,
-    )
-    return mask
+from depsue.savable import POLICY, State
+from depsue.scores import Scores, read_scores, scores_in, state_over
 
 
 class Uniform(BasePolicy):
@@ -50,11 +38,11 @@ class Uniform(BasePolicy):
         return np.broadcast_to(each, (len(contexts), len(each)))
 
     def state(self) -> State:
-        return {}, {"support": self._support.astype(np.uint8)}
+        return State({}, {"support": self._support.astype(np.uint8)})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Uniform:
-        return cls(arrays["support"].astype(bool))
+    def from_state(cls, state: State) -> Uniform:
+        return cls(state.arrays["support"].astype(bool))
 
 
 class ByItem(BasePolicy):
@@ -85,11 +73,11 @@ class ByItem(BasePolicy):
         return np.broadcast_to(self._shares, (len(contexts), len(self._shares)))
 
     def state(self) -> State:
-        return {}, {"shares": self._shares}
+        return State({}, {"shares": self._shares})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ByItem:
-        return cls(arrays["shares"])
+    def from_state(cls, state: State) -> ByItem:
+        return cls(state.arrays["shares"])
 
 
 class SoftmaxOfScores(BasePolicy):
@@ -122,14 +110,13 @@ class SoftmaxOfScores(BasePolicy):
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def state(self) -> State:
-        settings, arrays = saved_scores(self._scores, self)
         support = self._support.astype(np.uint8)
-        return {"beta": self._beta, **settings}, {**arrays, "support": support}
+        return state_over(self._scores, self, {"beta": self._beta}, {"support": support})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> SoftmaxOfScores:
-        scores = rebuilt_scores(settings, arrays)
-        return cls(scores, settings["beta"], arrays["support"].astype(bool))
+    def from_state(cls, state: State) -> SoftmaxOfScores:
+        support = state.arrays["support"].astype(bool)
+        return cls(scores_in(state), state.settings["beta"], support)
 
 
 class EpsilonGreedy(BasePolicy):
@@ -181,14 +168,55 @@ class EpsilonGreedy(BasePolicy):
         return np.asarray(self._epsilon * self._support / self._support.sum())
 
     def state(self) -> State:
-        settings, arrays = saved_scores(self._scores, self)
         support = self._support.astype(np.uint8)
-        return {"epsilon": self._epsilon, **settings}, {**arrays, "support": support}
+        return state_over(self._scores, self, {"epsilon": self._epsilon}, {"support": support})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> EpsilonGreedy:
-        scores = rebuilt_scores(settings, arrays)
-        return cls(scores, settings["epsilon"], arrays["support"].astype(bool))
+    def from_state(cls, state: State) -> EpsilonGreedy:
+        support = state.arrays["support"].astype(bool)
+        return cls(scores_in(state), state.settings["epsilon"], support)
+
+
+class OwnPolicy(BasePolicy):
+    """A team's own policy: a callable, a table, or an ONNX model, that returns probabilities.
+
+    Args:
+        probabilities: (m, d) -> (m, A) distributions; a `ScoreTable`, an `OnnxScores` or an
+            `ExternalModel` can be saved.
+        n_actions: A.
+    """
+
+    kind = "own"
+
+    def __init__(self, probabilities: Scores, n_actions: int) -> None:
+        self._call, self._n_actions = probabilities, int(n_actions)
+
+    @property
+    def n_actions(self) -> int:
+        return self._n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        out = read_scores(self._call, contexts, self.n_actions, "a policy")
+        total = out.sum(axis=1)
+        wrong = np.flatnonzero((out < 0).any(axis=1) | (np.abs(total - 1) > 1e-5))
+        require(
+            len(wrong) == 0,
+            "a policy's probabilities must be >= 0 and sum to 1",
+            found=f"context {wrong[0]} of the chunk: smallest {out[wrong[0]].min():g}, "
+            f"sum {out[wrong[0]].sum():.9g}"
+            if len(wrong)
+            else "",
+            cure="normalise them, or use SoftmaxOfScores for raw scores",
+            error=PolicyError,
+        )
+        return np.asarray(out / total[:, None])
+
+    def state(self) -> State:
+        return state_over(self._call, self, {"n_actions": self._n_actions}, {})
+
+    @classmethod
+    def from_state(cls, state: State) -> OwnPolicy:
+        return cls(scores_in(state), state.settings["n_actions"])
 
 
 class Mixture(BasePolicy):
@@ -200,6 +228,7 @@ class Mixture(BasePolicy):
     """
 
     kind = "mixture"
+    part_families = {"parts": POLICY}
 
     def __init__(self, parts: Sequence[Policy], weights: Sequence[float]) -> None:
         shares = np.asarray(weights, dtype=np.float64)
@@ -235,30 +264,11 @@ class Mixture(BasePolicy):
         return total
 
     def state(self) -> State:
-        settings: dict[str, Any] = {"weights": self.weights.tolist(), "parts": []}
-        arrays: dict[str, np.ndarray[Any, Any]] = {}
-        for place, part in enumerate(self.parts):
-            if not isinstance(part, BasePolicy):
-                raise PolicyError(
-                    "every part of a mixture that is saved must be a policy of depsue",
-                    found=short(part),
-                    cure="save that part on its own",
-                )
-            inner, inner_arrays = part.state()
-            settings["parts"].append({"kind": part.kind, "settings": inner})
-            arrays.update({f"{place}.{name}": a for name, a in inner_arrays.items()})
-        return settings, arrays
+        return State({"weights": self.weights.tolist()}, parts={"parts": self.parts})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Mixture:
-        from depsue.policies.files import rebuild
-
-        parts = []
-        for place, inner in enumerate(settings["parts"]):
-            prefix = f"{place}."
-            own = {k[len(prefix) :]: a for k, a in arrays.items() if k.startswith(prefix)}
-            parts.append(rebuild(inner["kind"], inner["settings"], own))
-        return cls(parts, settings["weights"])
+    def from_state(cls, state: State) -> Mixture:
+        return cls(state.parts["parts"], state.settings["weights"])
 
 
 def naive_safe_exploration(
@@ -281,3 +291,16 @@ def naive_safe_exploration(
         cure="mark the novel actions",
     )
     return Mixture([logging_policy, Uniform(catalogue.novel)], [1 - share, share])
+
+
+def checked_support(support: Any) -> Mask:
+    """(A,) True where a policy may choose, checked to allow at least one action."""
+    mask = np.asarray(support)
+    require(
+        mask.dtype == bool and mask.ndim == 1 and bool(mask.any()),
+        "a policy's support must be a mask over the actions that allows at least one",
+        found=f"{mask.dtype} of shape {mask.shape}, {int(mask.sum())} allowed",
+        cure="~catalogue.novel is the support of pi0, catalogue.novel the novel actions",
+        error=PolicyError,
+    )
+    return mask

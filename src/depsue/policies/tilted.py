@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import FloatArray, Mask
-from depsue.errors import FileError, PolicyError, is_real, require, short
+from depsue.errors import PolicyError, is_real, require, short
 from depsue.policies.base import BasePolicy, whole
 from depsue.policies.cached import CachedRewardModel
-from depsue.policies.scores import State, rebuilt_scores
 from depsue.policies.simple import checked_support
 from depsue.protocols import Policy, RewardModel
+from depsue.savable import POLICY, REWARD_MODEL, State
 
 
 class Tilted(BasePolicy):
@@ -33,6 +33,7 @@ class Tilted(BasePolicy):
     """
 
     kind = "tilted"
+    part_families = {"model": REWARD_MODEL, "base": POLICY}
 
     def __init__(
         self,
@@ -73,16 +74,13 @@ class Tilted(BasePolicy):
         return np.asarray(g + self.keep * base)
 
     def state(self) -> State:
-        settings = {"strength": self.strength, "cap": self.cap, "scale": self.scale}
-        return _state_with_model(self.model, settings | {"keep": self.keep}, base=self.base)
+        numbers = {name: getattr(self, name) for name in ("strength", "cap", "scale", "keep")}
+        return State(numbers, parts={"model": self.model, "base": self.base})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> Tilted:
-        model, base = _rebuilt(settings, arrays)
-        if base is None:
-            raise PolicyError("a tilted policy must have a base", found="none in the file")
-        numbers = {name: settings[name] for name in ("strength", "cap", "scale", "keep")}
-        return cls(base, model, **numbers)
+    def from_state(cls, state: State) -> Tilted:
+        model = CachedRewardModel(state.parts["model"])
+        return cls(state.parts["base"], model, **state.settings)
 
 
 class ModelSoftmax(BasePolicy):
@@ -102,6 +100,7 @@ class ModelSoftmax(BasePolicy):
     """
 
     kind = "by-model"
+    part_families = {"model": REWARD_MODEL}
 
     def __init__(
         self,
@@ -141,8 +140,8 @@ class ModelSoftmax(BasePolicy):
     def choice(self, q_hat: FloatArray) -> FloatArray:
         """(m, A) the distributions, from the predictions."""
         places = np.flatnonzero(self._support)
-        some = np.asarray(q_hat[:, places], dtype=np.float64)
-        s = (some - some.max(axis=1, keepdims=True)) * (self.strength / self.scale)
+        predictions = np.asarray(q_hat[:, places], dtype=np.float64)
+        s = (predictions - predictions.max(axis=1, keepdims=True)) * (self.strength / self.scale)
         g = np.exp(s) * self.factors[places]
         g *= (1 - self.even) / g.sum(axis=1, keepdims=True)
         out = np.zeros(q_hat.shape)
@@ -150,65 +149,20 @@ class ModelSoftmax(BasePolicy):
         return out
 
     def state(self) -> State:
-        settings = {"strength": self.strength, "scale": self.scale, "even": self.even}
-        found, arrays = _state_with_model(self.model, settings)
-        return found, {
-            **arrays,
+        numbers = {name: getattr(self, name) for name in ("strength", "scale", "even")}
+        arrays: dict[str, np.ndarray[Any, Any]] = {
             "support": self._support.astype(np.uint8),
             "factors": np.asarray(self.factors, dtype=np.float64),
         }
+        return State(numbers, arrays, parts={"model": self.model})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> ModelSoftmax:
-        model, _ = _rebuilt(settings, arrays)
-        numbers = {name: settings[name] for name in ("strength", "scale", "even")}
-        support = arrays["support"].astype(bool)
-        return cls(model, support, **numbers, factors=arrays["factors"])
+    def from_state(cls, state: State) -> ModelSoftmax:
+        model = CachedRewardModel(state.parts["model"])
+        support, factors = state.arrays["support"].astype(bool), state.arrays["factors"]
+        return cls(model, support, **state.settings, factors=factors)
 
 
 def predicted(model: RewardModel, contexts: FloatArray) -> FloatArray:
     """(m, A) predictions for a chunk of contexts."""
     return np.asarray(model.predict(contexts))
-
-
-def _state_with_model(
-    model: RewardModel, settings: dict[str, Any], base: Policy | None = None
-) -> State:
-    from depsue.rewards.linear import state_of
-
-    inner = model.model if isinstance(model, CachedRewardModel) else model
-    try:
-        kind, model_settings, model_arrays = state_of(inner)
-    except FileError as problem:
-        raise PolicyError(problem.rule, found=problem.found, cure=problem.cure) from problem
-    arrays = {f"model.{name}": array for name, array in model_arrays.items()}
-    found: dict[str, Any] = {**settings, "model": {"kind": kind, "settings": model_settings}}
-    if base is None:
-        return found, arrays
-    if not isinstance(base, BasePolicy):
-        raise PolicyError(
-            "a tilted policy can be saved if its base is a policy of depsue",
-            found=short(base),
-            cure="save the distributions as a ScoreTable in an OwnPolicy",
-        )
-    base_settings, base_arrays = base.state()
-    found["base"] = {"kind": base.kind, "settings": base_settings}
-    arrays |= {f"base.{name}": array for name, array in base_arrays.items()}
-    return found, arrays
-
-
-def _rebuilt(
-    settings: dict[str, Any], arrays: dict[str, Any]
-) -> tuple[RewardModel, BasePolicy | None]:
-    from depsue.policies.files import rebuild
-    from depsue.rewards.linear import rebuilt
-
-    def below(prefix: str) -> dict[str, Any]:
-        return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-
-    inner = settings["model"]
-    model = rebuilt(inner["kind"], inner["settings"], below("model."), rebuilt_scores)
-    base = settings.get("base")
-    if base is None:
-        return CachedRewardModel(model), None
-    return CachedRewardModel(model), rebuild(base["kind"], base["settings"], below("base."))

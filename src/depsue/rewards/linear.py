@@ -8,25 +8,24 @@ either, in rich and in poor logs (docs/rewards.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from depsue.artifacts import Arrays
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, FileError, require
+from depsue.errors import DataError, require
 from depsue.protocols import RewardModel
+from depsue.rewards.base import BaseRewardModel
+from depsue.savable import REWARD_MODEL, State
 
 RIDGE = 10.0
 """Penalty on each standardised coefficient, in rows: it only steadies what rows do not settle."""
 AT_ONCE = 1 << 17
-Rebuild = Callable[[dict[str, Any], Arrays], Any]
-"""The callable of a team's own model, out of settings and arrays."""
+"""Rows whose features are held at once."""
 
 
-class LinearRewardModel:
+class LinearRewardModel(BaseRewardModel):
     """q-hat(x, a) = clip(c + x u + e_a v, 0, r_max).
 
     Args:
@@ -58,16 +57,14 @@ class LinearRewardModel:
         out = (level if rows is None else level[rows]) + self.of_action[actions]
         return np.asarray(np.clip(out, 0.0, self.r_max))
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
-        """Settings (JSON) and arrays from which `from_state` rebuilds the model."""
+    def state(self) -> State:
         settings = {"constant": self.constant, "r_max": self.r_max}
-        return settings, {"of_context": self.of_context, "of_action": self.of_action}
+        return State(settings, {"of_context": self.of_context, "of_action": self.of_action})
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: Arrays) -> LinearRewardModel:
-        """The model that `state` described."""
-        args = (settings["constant"], arrays["of_context"], arrays["of_action"])
-        return cls(*args, settings["r_max"])
+    def from_state(cls, state: State) -> LinearRewardModel:
+        of_context, of_action = state.arrays["of_context"], state.arrays["of_action"]
+        return cls(state.settings["constant"], of_context, of_action, state.settings["r_max"])
 
 
 def fit_linear(logs: LoggedData) -> LinearRewardModel:
@@ -96,14 +93,14 @@ def fit_linear(logs: LoggedData) -> LinearRewardModel:
         moment += inputs.T @ logs.reward[piece]
     penalty = np.full(width, RIDGE)
     penalty[0] = 0.0
-    found = np.linalg.solve(gram + np.diag(penalty), moment)
-    u, v = found[1 : 1 + d] * x_scale, found[1 + d :] * e_scale
-    constant = float(found[0] - x_mean @ u - e_mean @ v)
+    coefficients = np.linalg.solve(gram + np.diag(penalty), moment)
+    u, v = coefficients[1 : 1 + d] * x_scale, coefficients[1 + d :] * e_scale
+    constant = float(coefficients[0] - x_mean @ u - e_mean @ v)
     of_action = np.asarray(features, dtype=np.float64) @ v
     return LinearRewardModel(constant, u, of_action, logs.r_max)
 
 
-class Blend:
+class Blend(BaseRewardModel):
     """The mean of several reward models.
 
     Args:
@@ -111,6 +108,7 @@ class Blend:
     """
 
     kind = "blend"
+    part_families = {"models": REWARD_MODEL}
 
     def __init__(self, models: Sequence[RewardModel]) -> None:
         self.models = tuple(models)
@@ -127,67 +125,12 @@ class Blend:
         total = sum(model.predict_pairs(contexts, actions, rows) for model in self.models)
         return np.asarray(total) / len(self.models)
 
-    def state(self) -> tuple[dict[str, Any], Arrays]:
-        """Settings (JSON) and arrays from which `from_state` rebuilds the model."""
-        settings: dict[str, Any] = {"models": []}
-        arrays: Arrays = {}
-        for place, model in enumerate(self.models):
-            kind, inner, inner_arrays = state_of(model)
-            settings["models"].append({"kind": kind, "settings": inner})
-            arrays |= {f"{place}.{name}": array for name, array in inner_arrays.items()}
-        return settings, arrays
+    def state(self) -> State:
+        return State(parts={"models": self.models})
 
     @classmethod
-    def from_state(
-        cls, settings: dict[str, Any], arrays: Arrays, own: Rebuild | None = None
-    ) -> Blend:
-        """The model that `state` described; `own` as for `rebuilt`."""
-        models = []
-        for place, inner in enumerate(settings["models"]):
-            below = {
-                name.removeprefix(f"{place}."): array
-                for name, array in arrays.items()
-                if name.startswith(f"{place}.")
-            }
-            models.append(rebuilt(inner["kind"], inner["settings"], below, own))
-        return cls(models)
-
-
-def state_of(model: RewardModel) -> tuple[str, dict[str, Any], Arrays]:
-    """(kind, settings, arrays) of a model that can be saved."""
-    from depsue.rewards.model import MlpRewardModel, OwnRewardModel
-
-    if isinstance(model, Blend | LinearRewardModel | MlpRewardModel | OwnRewardModel):
-        return model.kind, *model.state()
-    raise FileError(
-        "only reward models of depsue can be saved",
-        found=type(model).__name__,
-        cure="save the model on its own",
-    )
-
-
-def rebuilt(
-    kind: str, settings: dict[str, Any], arrays: Arrays, own: Rebuild | None = None
-) -> RewardModel:
-    """A reward model of the given kind from its settings and arrays.
-
-    Args:
-        kind, settings, arrays: as `state_of` returned them.
-        own: rebuilds the callable of a team's own model (`depsue.policies.scores.rebuilt_scores`).
-    """
-    from depsue.rewards.model import MlpRewardModel, OwnRewardModel
-
-    known = (Blend, LinearRewardModel, MlpRewardModel, OwnRewardModel)
-    kinds: dict[str, Any] = {m.kind: m for m in known}
-    if kind not in kinds:
-        raise FileError(
-            f"a saved reward model must be one of {', '.join(kinds)}",
-            found=kind,
-            cure="use the version of depsue that wrote it",
-        )
-    more = (own,) if kind in (Blend.kind, OwnRewardModel.kind) else ()
-    model: RewardModel = kinds[kind].from_state(settings, arrays, *more)
-    return model
+    def from_state(cls, state: State) -> Blend:
+        return cls(state.parts["models"])
 
 
 def _standardised(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -6,19 +6,21 @@ B small MLPs q-hat_j(x, e_a), held and computed as one batch.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 
-from depsue import artifacts, rng
+from depsue import rng
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import ConfigError, FileError, require, short
+from depsue.errors import ConfigError, require, short
+from depsue.rewards.base import BaseRewardModel
+from depsue.savable import State
+from depsue.scores import Scores, scores_in, state_over
 
 ACTIONS_AT_ONCE = 2000
 """Actions whose first hidden layer is held at once: small enough to stay near the processor."""
@@ -157,7 +159,6 @@ class AllPairs:
         return out
 
 
-FAMILY = "reward model"
 Combine = Literal["mean", "min", "optimistic"]
 FEW = 256
 """Contexts whose predictions are kept until others are asked about."""
@@ -198,7 +199,7 @@ class FitReport:
         )
 
 
-class MlpRewardModel:
+class MlpRewardModel(BaseRewardModel):
     """q-hat(x, a) = r_max times the mean (or min) over members of sigmoid(logit_j(x, e_a)).
 
     "optimistic" is the mean plus the members' standard deviation, at most r_max: it favours what
@@ -263,13 +264,7 @@ class MlpRewardModel:
                 out[piece] = _over_members(members, self.combine, self.r_max)
         return out
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model to `folder`, replacing one that is there."""
-        settings, arrays = self.state()
-        artifacts.write(folder, family=FAMILY, kind=self.kind, settings=settings, arrays=arrays)
-
-    def state(self) -> tuple[dict[str, Any], artifacts.Arrays]:
-        """Settings (JSON) and arrays from which `from_state` rebuilds the model."""
+    def state(self) -> State:
         arrays = {
             "features": self._features.numpy(),
             "shift": self._mlp.shift.numpy(),
@@ -283,24 +278,11 @@ class MlpRewardModel:
             "r_max": self.r_max,
             "combine": self.combine,
         }
-        return settings, arrays
+        return State(settings, arrays)
 
     @classmethod
-    def load(cls, folder: str | Path) -> MlpRewardModel:
-        """The model in `folder`; a damaged one, or one of another version, is refused."""
-        _, settings, arrays = artifacts.read(folder, family=FAMILY)
-        try:
-            return cls.from_state(settings, arrays)
-        except (KeyError, TypeError, ValueError, RuntimeError) as problem:
-            raise FileError(
-                "the settings and arrays of a saved reward model must fit together",
-                found=f"{type(problem).__name__}: {problem}",
-                cure="restore it from a copy, or fit it again",
-            ) from problem
-
-    @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: artifacts.Arrays) -> MlpRewardModel:
-        """The model that `state` described."""
+    def from_state(cls, state: State) -> MlpRewardModel:
+        settings, arrays = state.settings, state.arrays
         tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
         layers = range(settings["layers"])
         mlp = BatchedMlp(
@@ -334,18 +316,18 @@ class _Members:
             if self._logits is None:
                 self._logits = AllPairs(self._mlp, self._features)
             logits = self._logits(_tensor(contexts))
-            found = np.asarray(logits.sigmoid_().mul_(self._r_max).numpy())
+            predictions = np.asarray(logits.sigmoid_().mul_(self._r_max).numpy())
         if len(contexts) <= FEW:
-            found.flags.writeable = False
-            self._last = np.array(contexts), found
-        return found
+            predictions.flags.writeable = False
+            self._last = np.array(contexts), predictions
+        return predictions
 
 
 _LOADED: WeakValueDictionary[str, _Members] = WeakValueDictionary()
 """Members of models that were loaded: the same arrays, in several parts of a policy, are one."""
 
 
-def _digest(arrays: artifacts.Arrays, r_max: float) -> str:
+def _digest(arrays: Mapping[str, np.ndarray[Any, Any]], r_max: float) -> str:
     whole = hashlib.sha256(repr(r_max).encode())
     for name in sorted(arrays):
         whole.update(f"{name}{arrays[name].shape}{arrays[name].dtype}".encode())
@@ -353,17 +335,17 @@ def _digest(arrays: artifacts.Arrays, r_max: float) -> str:
     return whole.hexdigest()
 
 
-class OwnRewardModel:
+class OwnRewardModel(BaseRewardModel):
     """A team's own reward model: a callable (m, d) -> (m, A) of predicted rewards.
 
     Args:
-        call: the callable; a `ScoreTable` or an `OnnxScores` is saved with a policy that uses it.
+        call: the callable; a `ScoreTable`, an `OnnxScores` or an `ExternalModel` can be saved.
         n_actions: A.
     """
 
     kind = "own"
 
-    def __init__(self, call: Any, n_actions: int) -> None:
+    def __init__(self, call: Scores, n_actions: int) -> None:
         self._call, self._n_actions = call, int(n_actions)
 
     def predict(self, contexts: FloatArray) -> FloatArray:
@@ -378,43 +360,12 @@ class OwnRewardModel:
         )
         return out
 
-    def predict_pairs(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
-    ) -> FloatArray:
-        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
-        rows = np.arange(len(actions)) if rows is None else rows
-        out = np.empty(len(actions))
-        chunk = max(1, (1 << 22) // self._n_actions)
-        for start in range(0, len(contexts), chunk):
-            mine = np.flatnonzero((rows >= start) & (rows < start + chunk))
-            out[mine] = self.predict(contexts[start : start + chunk])[
-                rows[mine] - start, actions[mine]
-            ]
-        return out
-
-    def state(self) -> tuple[dict[str, Any], artifacts.Arrays]:
-        """Settings (JSON) and arrays, where the callable has a `saved_state`."""
-        if not hasattr(self._call, "saved_state"):
-            raise FileError(
-                "only reward models of depsue can be saved",
-                found="an OwnRewardModel over a callable",
-                cure="give it as OnnxScores or as a ScoreTable, or save the model on its own",
-            )
-        settings, arrays = self._call.saved_state()
-        return {"n_actions": self._n_actions, **settings}, arrays
+    def state(self) -> State:
+        return state_over(self._call, self, {"n_actions": self._n_actions}, {})
 
     @classmethod
-    def from_state(
-        cls, settings: dict[str, Any], arrays: artifacts.Arrays, own: Any
-    ) -> OwnRewardModel:
-        """The model that `state` described; `own` rebuilds its callable."""
-        if own is None:
-            raise FileError(
-                "a team's own reward model needs to be told how to rebuild its callable",
-                found="nothing",
-                cure="load the policy that it is saved in",
-            )
-        return cls(own(settings, arrays), settings["n_actions"])
+    def from_state(cls, state: State) -> OwnRewardModel:
+        return cls(scores_in(state), state.settings["n_actions"])
 
 
 def _over_members(values: FloatArray, combine: Combine, r_max: float) -> FloatArray:

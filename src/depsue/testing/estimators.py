@@ -26,7 +26,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms, Terms
 from depsue.errors import NovelMassWarning
-from depsue.policies.scores import OwnPolicy, ScoreTable
+from depsue.policies import OwnPolicy, ScoreTable
 from depsue.protocols import Estimate, Estimator, Policy, RewardModel
 
 Z = 4.5

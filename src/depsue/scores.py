@@ -1,22 +1,25 @@
-"""A team's own model as a policy: its scores, or a callable that returns probabilities."""
+"""A team's own model, by the numbers that it gives every action: scores, probabilities or rewards.
+
+Policies and reward models ask it alike. It is a callable; one that can be saved is a `ScoreTable`
+(numbers computed beforehand), an `OnnxScores` (a model file, `depsue.onnx`) or an `ExternalModel`
+(a callable that is saved by its name alone).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.keys import row_keys
-from depsue.errors import PolicyError, require, short
-from depsue.policies.base import BasePolicy
-from depsue.policies.onnx import OnnxScores
+from depsue.errors import CannotBeSaved, PolicyError, require, short
+from depsue.onnx import OnnxScores
+from depsue.savable import State
 
-State: TypeAlias = tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 Scores: TypeAlias = Callable[[FloatArray], Any]
-"""(m, d) contexts -> (m, A) scores, the higher the better."""
+"""(m, d) contexts -> (m, A) numbers; of scores, the higher the better."""
 
 
 class ScoreTable:
@@ -71,9 +74,9 @@ class ScoreTable:
         )
         return np.asarray(self.scores[rows])
 
-    def saved_state(self) -> State:
-        """Settings (JSON) and arrays from which `rebuilt_scores` rebuilds it."""
-        return {}, {"contexts": self.contexts, "scores": self.scores}
+    def state(self) -> State:
+        """What `scores_in` rebuilds it from."""
+        return State({}, {"contexts": self.contexts, "scores": self.scores})
 
 
 class ExternalModel:
@@ -107,87 +110,43 @@ class ExternalModel:
             )
         return self.call(contexts)
 
-    def saved_state(self) -> State:
+    def state(self) -> State:
         """The name; no arrays."""
-        return {"outside": self.name}, {}
+        return State({"outside": self.name}, outside={self.name: self.call} if self.call else {})
 
 
-def outside_of(policy: object) -> dict[str, Scores]:
-    """The callables that a policy is saved with by name, as `load` takes them."""
-    found = getattr(policy, "_call", getattr(policy, "_scores", None))
-    if isinstance(found, ExternalModel) and found.call is not None:
-        return {found.name: found.call}
-    return {}
-
-
-HANDED_IN: ContextVar[Mapping[str, Scores]] = ContextVar("models outside the file", default={})  # noqa: B039
-
-
-class OwnPolicy(BasePolicy):
-    """A team's own policy: a callable, a table, or an ONNX model, that returns probabilities.
+def state_over(
+    scores: Scores,
+    owner: object,
+    settings: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray[Any, Any]],
+) -> State:
+    """The state of a policy or a reward model that asks a team's own model.
 
     Args:
-        probabilities: (m, d) -> (m, A) distributions; a `ScoreTable` or an `OnnxScores` is saved
-            with the policy.
-        n_actions: A.
+        scores: the model; a callable that cannot be saved is refused.
+        owner: what asks it.
+        settings, arrays: the owner's; the model's own stand beside them.
     """
-
-    kind = "own"
-
-    def __init__(self, probabilities: Scores | ScoreTable, n_actions: int) -> None:
-        self._call, self._n_actions = probabilities, int(n_actions)
-
-    @property
-    def n_actions(self) -> int:
-        return self._n_actions
-
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
-        out = read_scores(self._call, contexts, self.n_actions, "a policy")
-        total = out.sum(axis=1)
-        wrong = np.flatnonzero((out < 0).any(axis=1) | (np.abs(total - 1) > 1e-5))
-        require(
-            len(wrong) == 0,
-            "a policy's probabilities must be >= 0 and sum to 1",
-            found=f"context {wrong[0]} of the chunk: smallest {out[wrong[0]].min():g}, "
-            f"sum {out[wrong[0]].sum():.9g}"
-            if len(wrong)
-            else "",
-            cure="normalise them, or use SoftmaxOfScores for raw scores",
-            error=PolicyError,
+    if not isinstance(scores, ScoreTable | OnnxScores | ExternalModel):
+        raise CannotBeSaved(
+            f"a {type(owner).__name__} over a callable cannot be saved",
+            found=repr(scores),
+            cure="give its scores as a ScoreTable over the contexts it will meet, as OnnxScores, "
+            "or as ExternalModel(name, callable), which is saved by its name",
         )
-        return np.asarray(out / total[:, None])
-
-    def state(self) -> State:
-        settings, arrays = saved_scores(self._call, self)
-        return {"n_actions": self._n_actions, **settings}, arrays
-
-    @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> OwnPolicy:
-        return cls(rebuilt_scores(settings, arrays), settings["n_actions"])
+    model = scores.state()
+    return State({**model.settings, **settings}, {**model.arrays, **arrays}, outside=model.outside)
 
 
-def saved_scores(scores: Scores, policy: BasePolicy) -> State:
-    """Settings (JSON) and arrays of a table or of an ONNX model; another callable is refused."""
-    if isinstance(scores, ScoreTable | OnnxScores | ExternalModel):
-        return scores.saved_state()
-    raise PolicyError(
-        f"a {type(policy).__name__} over a callable cannot be saved",
-        found=repr(scores),
-        cure="give its scores as a ScoreTable over the contexts it will meet, as OnnxScores, or as "
-        "Outside(name, callable), which is saved by its name",
-    )
-
-
-def rebuilt_scores(
-    settings: dict[str, Any], arrays: dict[str, Any]
-) -> ScoreTable | OnnxScores | ExternalModel:
-    """The table, the ONNX model, or the name of the callable, that was saved."""
-    if "outside" in settings:
-        name = settings["outside"]
-        return ExternalModel(name, HANDED_IN.get().get(name))
-    if "onnx" in arrays:
-        return OnnxScores.from_state(settings, arrays)
-    return ScoreTable(arrays["contexts"], arrays["scores"])
+def scores_in(state: State) -> ScoreTable | OnnxScores | ExternalModel:
+    """The model of a state that `state_over` made: a table, an ONNX model, or a named callable."""
+    if "outside" in state.settings:
+        name = state.settings["outside"]
+        return ExternalModel(name, state.outside.get(name))
+    if "onnx" in state.arrays:
+        return OnnxScores.from_state(state)
+    return ScoreTable(state.arrays["contexts"], state.arrays["scores"])
 
 
 def read_scores(

@@ -3,11 +3,10 @@
 The bytes of the model are saved inside the policy that uses it, with their SHA-256: onnxruntime
 loads most files with a flipped bit without a word.
 
-Does an ONNX file keep some of its weights in other files? Read off its bytes alone.
-
-onnxruntime looks for such files in the working directory, also where a model is given as bytes: the
-same bytes would be another model elsewhere, and no hash of them would tell. The walk follows the
-messages of onnx.proto that can hold a tensor; what it cannot read is refused.
+A model must be one file. onnxruntime would look for further weights in the working directory, also
+where the model is given as bytes: the same bytes would be another model elsewhere, and no hash of
+them would tell. `external_tensor` finds such models by walking the messages of onnx.proto that can
+hold a tensor; what it cannot read is refused.
 """
 
 from __future__ import annotations
@@ -21,82 +20,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import ConfigError, FileError, PolicyError, require, short
-
-INSIDE = {
-    "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
-    "TrainingInfo": {1: "Graph", 2: "Graph"},
-    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
-    "Function": {7: "Node", 11: "Attribute"},
-    "Node": {5: "Attribute"},
-    "Attribute": {
-        5: "Tensor",
-        6: "Graph",
-        10: "Tensor",
-        11: "Graph",
-        22: "SparseTensor",
-        23: "SparseTensor",
-    },
-    "SparseTensor": {1: "Tensor", 2: "Tensor"},
-    "Tensor": {},
-}
-"""By message: the field numbers that can lead to a tensor, and the message each holds."""
-NAME, EXTERNAL_DATA, DATA_LOCATION = 8, 13, 14
-"""Fields of a tensor."""
-
-
-def external_tensor(content: bytes) -> str | None:
-    """The name of a tensor that is kept in another file; None if there is none.
-
-    Raises ValueError if the bytes are not messages.
-    """
-    waiting = [("Model", memoryview(content))]
-    while waiting:
-        message, part = waiting.pop()
-        name, outside = "", False
-        for number, value in _fields(part):
-            below = INSIDE[message].get(number)
-            if below is not None and isinstance(value, memoryview):
-                waiting.append((below, value))
-            elif message == "Tensor" and number == NAME and isinstance(value, memoryview):
-                name = bytes(value).decode(errors="replace")
-            elif message == "Tensor" and number in (EXTERNAL_DATA, DATA_LOCATION):
-                outside = outside or number == EXTERNAL_DATA or value != 0
-        if outside:
-            return name
-    return None
-
-
-def _fields(part: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of each field: a whole number, or the bytes."""
-    at = 0
-    while at < len(part):
-        tag, at = _whole_number(part, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _whole_number(part, at)
-            yield tag >> 3, value
-            continue
-        size = {1: 8, 5: 4}.get(kind)
-        if kind == 2:
-            size, at = _whole_number(part, at)
-        if size is None or at + size > len(part):
-            raise ValueError("not a message")
-        yield tag >> 3, part[at : at + size]
-        at += size
-
-
-def _whole_number(part: memoryview, at: int) -> tuple[int, int]:
-    """A number in base 128, and where the next byte is."""
-    value = 0
-    for place in range(10):
-        if at + place >= len(part):
-            break
-        byte = part[at + place]
-        value |= (byte & 127) << (7 * place)
-        if byte < 128:
-            return value, at + place + 1
-    raise ValueError("not a message")
-
+from depsue.savable import State
 
 MOST_BYTES = 512 << 20
 """The largest model that is read."""
@@ -179,32 +103,32 @@ class OnnxScores:
         out[:, self._places] = values
         return out
 
-    def saved_state(self) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        """Settings (JSON) and arrays from which `from_state` rebuilds it: the bytes themselves."""
+    def state(self) -> State:
+        """What `from_state` rebuilds it from: the bytes themselves."""
         facts = {"sha256": self.sha256, "output": self.output, "n_actions": self.n_actions}
         arrays: dict[str, Any] = {"onnx": np.frombuffer(self.content, dtype=np.uint8)}
         if self._places is not None:
             arrays["places"] = np.asarray(self._places, dtype=np.int64)
-        return {"onnx": facts}, arrays
+        return State({"onnx": facts}, arrays)
 
     @classmethod
-    def from_state(cls, settings: dict[str, Any], arrays: dict[str, Any]) -> OnnxScores:
-        """What `saved_state` described; bytes that do not match their SHA-256 are refused."""
-        facts, content = settings["onnx"], arrays["onnx"].tobytes()
-        found = hashlib.sha256(content).hexdigest()
+    def from_state(cls, state: State) -> OnnxScores:
+        """What `state` described; bytes that do not match their SHA-256 are refused."""
+        facts, content = state.settings["onnx"], state.arrays["onnx"].tobytes()
+        sha256 = hashlib.sha256(content).hexdigest()
         require(
-            found == facts["sha256"],
+            sha256 == facts["sha256"],
             "a saved ONNX model must match its SHA-256",
-            found=f"{found[:12]}, {str(facts['sha256'])[:12]} expected",
+            found=f"{sha256[:12]}, {str(facts['sha256'])[:12]} expected",
             cure="restore it from a copy, or save it again",
             error=FileError,
         )
-        places, n_actions = arrays.get("places"), facts["n_actions"]
+        places, n_actions = state.arrays.get("places"), facts["n_actions"]
         return cls(content, output=facts["output"], places=places, n_actions=n_actions)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Between processes the bytes travel, not the session."""
-        return _again, self.saved_state()
+        return OnnxScores.from_state, (self.state(),)
 
     def _run(self, x: FloatArray) -> FloatArray:
         try:
@@ -272,22 +196,22 @@ def _session(content: bytes) -> Any:
 
 def _input(session: Any) -> tuple[str, int, Any]:
     """The name of the one input, its features, and its type."""
-    found = session.get_inputs()
-    ok = len(found) == 1 and found[0].type in NUMBERS and len(found[0].shape) == 2
-    ok = ok and not isinstance(found[0].shape[0], int) and isinstance(found[0].shape[1], int)
+    inputs = session.get_inputs()
+    ok = len(inputs) == 1 and inputs[0].type in NUMBERS and len(inputs[0].shape) == 2
+    ok = ok and not isinstance(inputs[0].shape[0], int) and isinstance(inputs[0].shape[1], int)
     rule = "an ONNX model must have one input of floats, (any number of rows, d)"
-    require(ok, rule, found=_listed(found), cure=EXPORT, error=FileError)
-    return found[0].name, found[0].shape[1], NUMBERS[found[0].type]
+    require(ok, rule, found=_listed(inputs), cure=EXPORT, error=FileError)
+    return inputs[0].name, inputs[0].shape[1], NUMBERS[inputs[0].type]
 
 
 def _output(session: Any, wanted: str | None) -> str:
-    found = session.get_outputs()
-    names = [one.name for one in found if one.type in NUMBERS and wanted in (None, one.name)]
+    outputs = session.get_outputs()
+    names = [end.name for end in outputs if end.type in NUMBERS and wanted in (None, end.name)]
     rule = "an ONNX model must have one output of floats" + f" named {wanted!r}" * (
         wanted is not None
     )
     cure = "name it: OnnxScores(..., output=...); of scikit-learn's, export with zipmap=False"
-    require(len(names) == 1, rule, found=_listed(found), cure=cure, error=FileError)
+    require(len(names) == 1, rule, found=_listed(outputs), cure=cure, error=FileError)
     return str(names[0])
 
 
@@ -304,13 +228,85 @@ def _checked(places: Any, columns: int, n_actions: int | None) -> IntArray:
     return array
 
 
-def _again(settings: dict[str, Any], arrays: dict[str, Any]) -> OnnxScores:
-    return OnnxScores.from_state(settings, arrays)
-
-
 def _listed(ends: Any) -> str:
-    return ", ".join(f"'{one.name}' {one.type} {one.shape}" for one in ends) or "none"
+    return ", ".join(f"'{end.name}' {end.type} {end.shape}" for end in ends) or "none"
 
 
 def _words(problem: Exception) -> str:
     return short(" ".join(str(problem).split()), 200)
+
+
+TENSORS_BELOW = {
+    "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
+    "TrainingInfo": {1: "Graph", 2: "Graph"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
+    "Function": {7: "Node", 11: "Attribute"},
+    "Node": {5: "Attribute"},
+    "Attribute": {
+        5: "Tensor",
+        6: "Graph",
+        10: "Tensor",
+        11: "Graph",
+        22: "SparseTensor",
+        23: "SparseTensor",
+    },
+    "SparseTensor": {1: "Tensor", 2: "Tensor"},
+    "Tensor": {},
+}
+"""By message: the field numbers that can lead to a tensor, and the message each holds."""
+NAME, EXTERNAL_DATA, DATA_LOCATION = 8, 13, 14
+"""Fields of a tensor."""
+
+
+def external_tensor(content: bytes) -> str | None:
+    """The name of a tensor that is kept in another file; None if there is none.
+
+    Raises ValueError if the bytes are not messages.
+    """
+    waiting = [("Model", memoryview(content))]
+    while waiting:
+        message, part = waiting.pop()
+        name, outside = "", False
+        for number, value in _fields(part):
+            below = TENSORS_BELOW[message].get(number)
+            if below is not None and isinstance(value, memoryview):
+                waiting.append((below, value))
+            elif message == "Tensor" and number == NAME and isinstance(value, memoryview):
+                name = bytes(value).decode(errors="replace")
+            elif message == "Tensor" and number in (EXTERNAL_DATA, DATA_LOCATION):
+                outside = outside or number == EXTERNAL_DATA or value != 0
+        if outside:
+            return name
+    return None
+
+
+def _fields(part: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """(number, value) of each field: a whole number, or the bytes."""
+    at = 0
+    while at < len(part):
+        tag, at = _whole_number(part, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _whole_number(part, at)
+            yield tag >> 3, value
+            continue
+        size = {1: 8, 5: 4}.get(kind)
+        if kind == 2:
+            size, at = _whole_number(part, at)
+        if size is None or at + size > len(part):
+            raise ValueError("not a message")
+        yield tag >> 3, part[at : at + size]
+        at += size
+
+
+def _whole_number(part: memoryview, at: int) -> tuple[int, int]:
+    """A number in base 128, and where the next byte is."""
+    value = 0
+    for place in range(10):
+        if at + place >= len(part):
+            break
+        byte = part[at + place]
+        value |= (byte & 127) << (7 * place)
+        if byte < 128:
+            return value, at + place + 1
+    raise ValueError("not a message")
