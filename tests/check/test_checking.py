@@ -15,7 +15,7 @@ from depsue.data.reading import Source
 
 
 def names(report: CheckReport) -> list[str]:
-    return [one.name for one in report.findings]
+    return [finding.name for finding in report.findings]
 
 
 def check(table: pl.DataFrame, **options: Any) -> CheckReport:
@@ -88,7 +88,7 @@ def test_what_is_wrong_is_found(good: pl.DataFrame, what: str, verdict: str) -> 
     report = check(spoiled(good, what))
     assert what in names(report)
     assert report.verdict == verdict
-    finding = next(one for one in report.findings if one.name == what)
+    finding = next(candidate for candidate in report.findings if candidate.name == what)
     assert finding.rule and finding.value and finding.cure
     assert finding.rule in str(report) and finding.cure in str(report)
 
@@ -155,9 +155,9 @@ def test_positions(good: pl.DataFrame) -> None:
     report = check(slates)
     assert names(report) == ["positions"] and not report.usable
     assert "not supported yet" in report.findings[0].rule
-    one = check(slates, position=1)
-    assert one.verdict == "ready" and one.facts.rows == 4000
-    assert one.mapping.assumptions == ("only rows with position = 1 are used",)
+    first = check(slates, position=1)
+    assert first.verdict == "ready" and first.facts.rows == 4000
+    assert first.mapping.assumptions == ("only rows with position = 1 are used",)
 
 
 def test_without_propensities(good: pl.DataFrame) -> None:
@@ -176,8 +176,8 @@ def test_other_rewards_and_types(good: pl.DataFrame) -> None:
     mapping = LogMapping("item_id", "click", "propensity", other_rewards={"age": 1.0})
     assert "other-reward" in names(check(good, mapping=mapping))
     text = good.with_columns(pl.col("propensity").cast(pl.String))
-    found = check(text, mapping=LogMapping("item_id", "click", "propensity"))
-    assert names(found) == ["columns"] and "must hold numbers" in found.findings[0].rule
+    report = check(text, mapping=LogMapping("item_id", "click", "propensity"))
+    assert names(report) == ["columns"] and "must hold numbers" in report.findings[0].rule
 
 
 def test_bad_lines_of_dsjson(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_bad_lines_of_dsjson(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "found"),
+    ("items", "expected"),
     [
         ({"id": [10, 11, 12, 13, 99]}, []),
         ({"id": [10, 11, 12, 13, 99], "novel": [0, 0, 0, 0, 1]}, []),
@@ -203,11 +203,11 @@ def test_bad_lines_of_dsjson(tmp_path: Path) -> None:
         ({"name": ["a"]}, ["items"]),
     ],
 )
-def test_items(good: pl.DataFrame, tmp_path: Path, items: Any, found: list[str]) -> None:
+def test_items(good: pl.DataFrame, tmp_path: Path, items: Any, expected: list[str]) -> None:
     pl.DataFrame(items).write_parquet(tmp_path / "items.parquet")
     report = check(good, items=tmp_path / "items.parquet")
-    assert names(report) == found
-    if not found:
+    assert names(report) == expected
+    if not expected:
         assert report.facts.items_never_logged == 1
 
 

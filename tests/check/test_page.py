@@ -16,10 +16,10 @@ def test_the_output_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     first = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0]
     exec(compile(first, PAGE.name, "exec"), {})
-    found = CliRunner().invoke(app, ["check", "logs.parquet", "items.csv"])
-    assert found.exit_code == 3
+    result = CliRunner().invoke(app, ["check", "logs.parquet", "items.csv"])
+    assert result.exit_code == 3
     assert (
-        found.output.strip() == re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)[0].strip()
+        result.output.strip() == re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL)[0].strip()
     )
 
 

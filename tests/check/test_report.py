@@ -45,8 +45,8 @@ def test_facts_that_do_not_apply_are_left_out_and_unknown_ones_are_said() -> Non
 
 
 def test_text_and_json_say_the_same() -> None:
-    said = report("error", rows=3, mean_reward=math.nan)
-    twin = json.loads(json.dumps(said.as_json()))
+    broken = report("error", rows=3, mean_reward=math.nan)
+    twin = json.loads(json.dumps(broken.as_json()))
     assert twin["facts"] == {"rows": 3, "mean reward": None, "repeated rows": None}
     assert twin["findings"][0] == {
         "name": "name-0",
@@ -57,4 +57,4 @@ def test_text_and_json_say_the_same() -> None:
     }
     assert twin["assumptions"] == ["only rows with slot = 1 are used"]
     for words in ("logs.csv: not usable", "error (name-0): a rule.", "found: a value", "a note"):
-        assert words in str(said)
+        assert words in str(broken)

@@ -32,7 +32,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["check", *(str(one) for one in arguments)])
+    return CliRunner().invoke(app, ["check", *(str(argument) for argument in arguments)])
 
 
 def test_from_a_guess_to_a_declared_mapping(logs: Path, tmp_path: Path) -> None:
@@ -47,33 +47,33 @@ def test_from_a_guess_to_a_declared_mapping(logs: Path, tmp_path: Path) -> None:
     (tmp_path / "m.toml").write_text(declared)
     second = run(logs, "--mapping", tmp_path / "m.toml", "--json")
     assert second.exit_code == 0
-    found = json.loads(second.output)
-    assert found["verdict"] == "ready"
-    assert found["facts"]["rows"] == 3000
-    assert found["assumptions"][0].startswith("rewards are min(revenue + 2, 10)")
-    assert found["mapping"]["cap"] == 10.0
+    report = json.loads(second.output)
+    assert report["verdict"] == "ready"
+    assert report["facts"]["rows"] == 3000
+    assert report["assumptions"][0].startswith("rewards are min(revenue + 2, 10)")
+    assert report["mapping"]["cap"] == 10.0
 
 
 def test_r_max_may_be_declared_on_the_command_line(logs: Path) -> None:
-    found = json.loads(run(logs, "--r-max", 9, "--json").output)
-    assert "0 above r_max" in found["findings"][0]["value"]
-    assert not any("r_max" in note for note in found["notes"])
+    report = json.loads(run(logs, "--r-max", 9, "--json").output)
+    assert "0 above r_max" in report["findings"][0]["value"]
+    assert not any("r_max" in note for note in report["notes"])
 
 
 def test_a_position_is_chosen(logs: Path, tmp_path: Path) -> None:
     table = pl.read_csv(logs).with_columns(click=1, slot=pl.int_range(3000) % 3).drop("revenue")
     table.write_parquet(tmp_path / "slates.parquet")
     assert "not supported yet" in run(tmp_path / "slates.parquet").output
-    one = run(tmp_path / "*.parquet", "--position", 1)
-    assert one.exit_code == 0 and "only rows with slot = 1 are used" in one.output
+    chosen = run(tmp_path / "*.parquet", "--position", 1)
+    assert chosen.exit_code == 0 and "only rows with slot = 1 are used" in chosen.output
 
 
 def test_estimated_propensities_are_marked(logs: Path, tmp_path: Path) -> None:
     pl.read_csv(logs).drop("pscore", "x").with_columns(revenue=1).write_csv(tmp_path / "bare.csv")
     assert run(tmp_path / "bare.csv").exit_code == 3
     out = tmp_path / "m.toml"
-    found = run(tmp_path / "bare.csv", "--estimate-propensities", "--write-mapping", out)
-    assert found.exit_code == 0 and "propensities were estimated" in found.output
+    result = run(tmp_path / "bare.csv", "--estimate-propensities", "--write-mapping", out)
+    assert result.exit_code == 0 and "propensities were estimated" in result.output
     assert "estimated = true" in out.read_text()
 
 
@@ -90,7 +90,7 @@ def test_bad_usage_is_an_error_of_ours(logs: Path, tmp_path: Path) -> None:
 
 def test_exit_codes_of_the_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "depsue", "check", str(tmp_path / "none.csv")]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.returncode == 2
-    assert found.stderr.startswith("depsue: there must be a file to read")
-    assert "Traceback" not in found.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith("depsue: there must be a file to read")
+    assert "Traceback" not in result.stderr

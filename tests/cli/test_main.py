@@ -45,8 +45,8 @@ def test_it_ends_with_how_to_see_the_campaign(run: tuple[str, Path]) -> None:
         and line[line.index("--home") + 1] == str(home)
     )
     status = CliRunner().invoke(app, ["campaign", "status", line[2], "--home", str(home), "--json"])
-    found = json.loads(status.output)
-    assert found["round"] == 2 and "certified" in found["serving"]
+    state = json.loads(status.output)
+    assert state["round"] == 2 and "certified" in state["serving"]
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(run: tuple[str, Path]) -> None:

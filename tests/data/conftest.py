@@ -151,7 +151,7 @@ def build(catalogue: ActionCatalogue, good: dict[str, list[Any]]) -> Callable[..
     """Logs from the good rows by `from_arrays`, with some arguments changed."""
 
     def built(**changed: Any) -> LoggedData:
-        given = {
+        arguments = {
             "contexts": np.column_stack([good["x"], good["y"]]),
             "actions": good["action"],
             "rewards": good["reward"],
@@ -159,6 +159,6 @@ def build(catalogue: ActionCatalogue, good: dict[str, list[Any]]) -> Callable[..
             "catalogue": catalogue,
             "r_max": 1.0,
         }
-        return LoggedData.from_arrays(**{**given, **changed})
+        return LoggedData.from_arrays(**{**arguments, **changed})
 
     return built

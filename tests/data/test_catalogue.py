@@ -161,8 +161,8 @@ def test_from_frame(frame_of: Callable[[dict[str, Any]], Any], flags: list[Any])
     expected = ActionCatalogue.of(["a", "b", "c"], novel=["c"], features=[[1, 4], [2, 5], [3, 6]])
     assert catalogue.hash == expected.hash
     assert ActionCatalogue.from_frame(frame, id="sku", novel="new").features is None
-    one = ActionCatalogue.from_frame(frame, id="sku", novel="new", features="f").features
-    assert one is not None and one.shape == (3, 1)
+    column = ActionCatalogue.from_frame(frame, id="sku", novel="new", features="f").features
+    assert column is not None and column.shape == (3, 1)
 
 
 @pytest.mark.parametrize("frame_of", FRAMES)

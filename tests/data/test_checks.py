@@ -67,9 +67,9 @@ def test_naming_leaves_other_errors_and_names_alone() -> None:
 
 
 def test_finite_matrix_is_a_copy_in_single_precision() -> None:
-    given = np.array([[-0.0, 1.0]], dtype=np.float32)
-    matrix = finite_matrix(given, "x")
-    assert matrix.dtype == np.float32 and not np.shares_memory(matrix, given)
+    zeros = np.array([[-0.0, 1.0]], dtype=np.float32)
+    matrix = finite_matrix(zeros, "x")
+    assert matrix.dtype == np.float32 and not np.shares_memory(matrix, zeros)
     assert not np.signbit(matrix).any()
 
 

@@ -27,7 +27,7 @@ EVENT: dict[str, Any] = {
 
 def write(folder: Path, *events: Any) -> Path:
     path = folder / "logs.dsjson"
-    lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
+    lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -86,7 +86,7 @@ def test_bad_lines_are_named_by_number(tmp_path: Path) -> None:
     ]
     table, bad = read_dsjson([write(tmp_path, EVENT, "", *broken, EVENT)])
     assert len(table) == 2
-    assert [one.line for one in bad] == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert [line.line for line in bad] == [3, 4, 5, 6, 7, 8, 9, 10]
     assert str(bad[0]).startswith("logs.dsjson, line 3: not JSON")
     assert "_label_cost must be a number" in bad[2].why
     assert "action 3 is not among the 2" in bad[4].why

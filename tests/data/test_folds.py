@@ -36,11 +36,11 @@ def folds_by_unit(units: Any, salt: str, fractions: Any = (0.4, 0.1, 0.5)) -> di
 def test_a_unit_is_never_split_and_other_rows_do_not_move_it(text: bool) -> None:
     units: Any = np.random.default_rng(0).integers(0, 80, 400)
     units = [f"user-{unit}" for unit in units] if text else units.tolist()
-    some = folds_by_unit(units[:200], "campaign 1")
+    first = folds_by_unit(units[:200], "campaign 1")
     many = folds_by_unit(
         units[::-1] + ["new", "er"] if text else [9999, *units[::-1]], "campaign 1"
     )
-    assert some.items() <= many.items()
+    assert first.items() <= many.items()
 
 
 def test_units_of_one_fold_stay_together_in_split() -> None:

@@ -35,27 +35,27 @@ def without(columns: dict[str, Any], *names: str) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", [".parquet", ".csv", ".tsv"])
 def test_every_kind_of_file_gives_the_same_items(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, f"items{kind}", ITEMS)
-    found = read_items(path)
-    assert found.catalogue.novel.tolist() == [False, False, False, True]
-    assert found.described and found.catalogue.features is not None
-    assert found.catalogue.features.tolist() == [[1, 1, 0], [2, 0, 1], [3, 1, 0], [4, 0, 1]]
+    items = read_items(path)
+    assert items.catalogue.novel.tolist() == [False, False, False, True]
+    assert items.described and items.catalogue.features is not None
+    assert items.catalogue.features.tolist() == [[1, 1, 0], [2, 0, 1], [3, 1, 0], [4, 0, 1]]
     ids, novel = read_ids(path)
     assert ids.to_list() == ITEMS["id"] and novel.tolist() == ITEMS["novel"]
 
 
 def test_items_that_were_withdrawn_are_marked_and_it_is_no_feature(tmp_path: Path) -> None:
-    given = ITEMS | {"withdrawn": [False, True, False, False]}
-    found = read_items(write(tmp_path, "items.csv", given))
-    assert found.withdrawn.tolist() == [False, True, False, False]
-    assert np.asarray(found.catalogue.features).shape == (4, 3)
+    columns = ITEMS | {"withdrawn": [False, True, False, False]}
+    items = read_items(write(tmp_path, "items.csv", columns))
+    assert items.withdrawn.tolist() == [False, True, False, False]
+    assert np.asarray(items.catalogue.features).shape == (4, 3)
     assert not read_items(write(tmp_path, "plain.csv", ITEMS)).withdrawn.any()
 
 
 def test_without_a_column_items_that_were_never_shown_are_novel(tmp_path: Path) -> None:
     items = write(tmp_path, "items.csv", without(ITEMS, "novel"))
-    found = read_items(items, logged=pl.Series([1, 2, 1, 3]))
-    assert found.catalogue.novel.tolist() == [False, False, False, True]
-    assert "1 of the items never occur in the logs: taken as novel" in found.notes
+    read = read_items(items, logged=pl.Series([1, 2, 1, 3]))
+    assert read.catalogue.novel.tolist() == [False, False, False, True]
+    assert "1 of the items never occur in the logs: taken as novel" in read.notes
     assert read_items(items, novel=["2", "9"]).catalogue.novel.tolist() == [
         False,
         True,
@@ -65,16 +65,16 @@ def test_without_a_column_items_that_were_never_shown_are_novel(tmp_path: Path) 
 
 
 def test_items_without_features_stand_for_themselves(tmp_path: Path) -> None:
-    found = read_items(write(tmp_path, "items.csv", without(ITEMS, "price", "kind")))
-    assert not found.described
-    assert np.array_equal(np.asarray(found.catalogue.features), np.eye(4))
+    items = read_items(write(tmp_path, "items.csv", without(ITEMS, "price", "kind")))
+    assert not items.described
+    assert np.array_equal(np.asarray(items.catalogue.features), np.eye(4))
 
 
 def test_row_numbers_and_names_of_items_are_no_features(tmp_path: Path) -> None:
-    given = {"": [0, 1, 2, 3], **ITEMS, "title": ["w", "x", "y", "z"]}
-    found = read_items(write(tmp_path, "items.csv", given))
-    assert np.asarray(found.catalogue.features).shape == (4, 3)
-    assert "item columns that are not features: 'title'" in found.notes
+    columns = {"": [0, 1, 2, 3], **ITEMS, "title": ["w", "x", "y", "z"]}
+    items = read_items(write(tmp_path, "items.csv", columns))
+    assert np.asarray(items.catalogue.features).shape == (4, 3)
+    assert "item columns that are not features: 'title'" in items.notes
 
 
 def test_a_missing_column_of_ids_names_the_file_and_the_option(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_compacted_keeps_what_is_used(index: list[int]) -> None:
 
 @given(st.one_of(st.lists(st.integers(-(2**63), 2**63 - 1)), st.lists(st.text(max_size=3))))
 def test_distinct_ids(ids: list[int] | list[str]) -> None:
-    text = all(isinstance(one, str) for one in ids)
+    text = all(isinstance(id, str) for id in ids)
     distinct, which = distinct_ids(np.array(ids, dtype=object if text else np.int64))
     assert distinct.tolist() == list(dict.fromkeys(ids))
     assert distinct[which].tolist() == ids

@@ -129,8 +129,8 @@ def test_a_split_neither_loses_nor_repeats_a_row(n: int, units: bool, salt: str)
     logs = logs_of(n, units=units)
     parts = logs.split([0.5, 0.5], salt=salt)
     every = rows_of(logs)
-    found = [row for part in parts for row in rows_of(part)]
-    assert sorted(found, key=lambda row: row[2]) == every  # rewards tell rows apart, in order
+    rows = [row for part in parts for row in rows_of(part)]
+    assert sorted(rows, key=lambda row: row[2]) == every  # rewards tell rows apart, in order
     for part in parts:
         assert rows_of(part) == sorted(rows_of(part), key=lambda row: row[2])
         assert part.catalogue is logs.catalogue and part.r_max == logs.r_max
@@ -140,10 +140,10 @@ def test_arrays_cannot_be_written_through() -> None:
     logs = logs_of(10, units=True)
     part = logs.take(slice(0, 5))
     names = "contexts context action reward propensity unit units time round".split()
-    for one in (logs, part):
+    for whole in (logs, part):
         for name in names:
             with pytest.raises(ValueError, match="read-only"):
-                getattr(one, name)[0] = getattr(one, name)[1]
+                getattr(whole, name)[0] = getattr(whole, name)[1]
     with pytest.raises(AttributeError):
         logs.r_max = 2.0  # type: ignore[misc]
 
@@ -238,8 +238,8 @@ def test_a_value_of_another_kind_is_nowhere(logs: LoggedData) -> None:
 
 
 def test_columns_follow_their_rows_and_cannot_be_written_to(logs: LoggedData) -> None:
-    some = logs.take([3, 1])
-    assert some.columns["country"].tolist() == ["DK", "NO"]
+    two = logs.take([3, 1])
+    assert two.columns["country"].tolist() == ["DK", "NO"]
     with pytest.raises(ValueError, match="read-only"):
         logs.columns["minutes"][0] = 9.0
 

@@ -255,11 +255,11 @@ def test_columns_of_another_length_are_named(
     if role == "action":  # all other columns are then of another length: the first is named
         assert re.search(rf"4 rows, while .*\b{length}\b", str(caught.value))
     elif name == "lists":
-        found = f"column '{role}': {length} rows, while there are 4 actions"
-        assert caught.value.column == role and found in str(caught.value)
+        words = f"column '{role}': {length} rows, while there are 4 actions"
+        assert caught.value.column == role and words in str(caught.value)
     else:
-        found = f"column '{frames[role]}': {length} rows, while 'item' has 4"
-        assert caught.value.column == frames[role] and found in str(caught.value)
+        words = f"column '{frames[role]}': {length} rows, while 'item' has 4"
+        assert caught.value.column == frames[role] and words in str(caught.value)
 
 
 def test_feature_columns_of_another_length_are_named(
@@ -295,12 +295,13 @@ def test_a_frame_without_columns(read: Callable[[Any], LoggedData], frame: Any) 
 def test_a_column_that_is_there_twice(
     read: Callable[[Any], LoggedData], in_frames: Columns
 ) -> None:
-    one = pd.DataFrame(in_frames)
-    twice = pd.concat([one, one[["click"]]], axis=1)
+    table = pd.DataFrame(in_frames)
+    twice = pd.concat([table, table[["click"]]], axis=1)
     for frame in (
         twice,
         pa.Table.from_arrays(
-            [*[pa.array(one[c]) for c in one], pa.array([0.0] * 4)], names=[*one.columns, "click"]
+            [*[pa.array(table[c]) for c in table], pa.array([0.0] * 4)],
+            names=[*table.columns, "click"],
         ),
     ):
         with pytest.raises(DataError, match="2 of it among") as caught:

@@ -68,10 +68,12 @@ def test_a_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
 
 
 def test_what_a_certificate_must_say() -> None:
-    said = FULL.assumptions
-    assert said[0].startswith("rewards are min(money + 5, 100), of which an item never shown earns")
-    assert said[1].startswith("propensities were estimated: the frequency of each action in each")
-    assert said[2] == "only rows with slot = 1 are used"
+    words = FULL.assumptions
+    assert words[0].startswith(
+        "rewards are min(money + 5, 100), of which an item never shown earns"
+    )
+    assert words[1].startswith("propensities were estimated: the frequency of each action in each")
+    assert words[2] == "only rows with slot = 1 are used"
     assert LogMapping("a", "b", "p").assumptions == ()
     (dropped,) = LogMapping("a", "b", "p", kept=0.75).assumptions
     assert dropped.endswith("without these items, and propensities are p / 0.75")

@@ -55,8 +55,8 @@ def test_one_position_is_kept(feedback: dict[str, Any]) -> None:
     assert LoggedData.from_obp(feedback, r_max=1.0).hash == plain.hash
     assert LoggedData.from_obp(feedback, r_max=1.0, position=0).hash == plain.hash
     feedback["position"] = np.array([0, 1, 0, 1])
-    kept = LoggedData.from_obp(feedback, r_max=1.0, position=1)
-    assert kept.hash == plain.take([1, 3]).hash
+    second = LoggedData.from_obp(feedback, r_max=1.0, position=1)
+    assert second.hash == plain.take([1, 3]).hash
 
 
 def test_slates_are_refused(feedback: dict[str, Any]) -> None:

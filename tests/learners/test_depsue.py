@@ -127,8 +127,8 @@ def test_the_clip_limits_the_margin(setting: Setting) -> None:
 
 def test_logs_that_are_there_already_are_used(setting: Setting) -> None:
     environment = Recorded(setting.world)
-    one = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=20))
-    result = run_depsue(environment, 6000, one, seed=1, logs=setting.logs)
+    single = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=20))
+    result = run_depsue(environment, 6000, single, seed=1, logs=setting.logs)
     assert [round for _, _, round in environment.calls] == [1]
     assert result.logging_value == setting.logs.mean_reward()
 
@@ -201,8 +201,8 @@ def test_with_units_floor_value_and_bound_are_means_over_units(setting: Setting)
     assert by_user.mean_reward() > 1.5 * by_user.reward.mean()
     uniform = Uniform(np.ones(30, dtype=bool))
     assert novelty_on(uniform, by_user) == pytest.approx(6 / 30)
-    one = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=5))
-    result = run_depsue(setting.world, 3000, one, seed=1, logs=by_user)
+    single = replace(SETTINGS, deployments=1, learner=replace(LEARNER, steps=5))
+    result = run_depsue(setting.world, 3000, single, seed=1, logs=by_user)
     assert result.deployments[0].floor == pytest.approx(0.9 * np.mean(users))
 
 

@@ -139,10 +139,10 @@ def test_a_large_table_is_predicted_per_minibatch(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = OpgSettings(steps=20)
-    kept = train_opg(setting.logs, setting.model, few, seed=0).policy
+    sampled = train_opg(setting.logs, setting.model, few, seed=0).policy
     monkeypatch.setattr(gradient_module, "LARGEST_TABLE", 1)
     asked = train_opg(setting.logs, setting.model, few, seed=0).policy
     contexts = setting.world.contexts
     np.testing.assert_allclose(
-        kept.probabilities(contexts), asked.probabilities(contexts), atol=1e-5
+        sampled.probabilities(contexts), asked.probabilities(contexts), atol=1e-5
     )

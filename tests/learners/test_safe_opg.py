@@ -27,10 +27,10 @@ def test_the_fast_bound_is_the_bound_of_all_rows(setting: Setting, bound: Bound)
     weights = np.exp(policy.log_prob(logs.contexts, logs.action, logs.context)) / logs.propensity
     expected = bound.lower(WeightedTerms.of(weights, logs.reward, r_max=1.0), 0.05)
     check = BoundOnLogs(logs, bound, 0.05)
-    found = check(policy)
-    assert found.value == pytest.approx(expected.value, abs=1e-6)
-    assert check.value(policy) == pytest.approx(found.value, abs=1e-12)
-    assert found.value > 0
+    value = check(policy)
+    assert value.value == pytest.approx(expected.value, abs=1e-6)
+    assert check.value(policy) == pytest.approx(value.value, abs=1e-12)
+    assert value.value > 0
 
 
 def test_the_fast_bound_survives_huge_logits(setting: Setting) -> None:
@@ -98,9 +98,9 @@ def test_lambda_follows_eq_8(setting: Setting) -> None:
     settings = replace(QUICK, steps=25)
     history = train_safe_opg(s1, s2, setting.model, 0.15, settings, seed=0).history
     lambda_ = 0.0
-    for bound, found in zip(history.bound, history.lambda_, strict=True):
+    for bound, recorded in zip(history.bound, history.lambda_, strict=True):
         lambda_ = max(lambda_ - settings.rate_lambda * (bound - 0.15), 0.0)
-        assert found == pytest.approx(lambda_)
+        assert recorded == pytest.approx(lambda_)
     assert history.lambda_[-1] > 0
 
 
@@ -139,10 +139,10 @@ def test_the_last_passing_policy_may_be_kept(setting: Setting) -> None:
     assert len(falls), "the example must cross the need downwards"
     short = replace(settings, steps=int(falls[0]) + 2)  # ends one step below the need
     at_end = train_safe_opg(s1, s2, setting.model, need, short, seed=0)
-    kept = train_safe_opg(s1, s2, setting.model, need, replace(short, keep="last passing"), seed=0)
+    best = train_safe_opg(s1, s2, setting.model, need, replace(short, keep="last passing"), seed=0)
     assert not at_end.passed
-    assert kept.passed and kept.bound.value == pytest.approx(bounds[falls[0]])
-    assert kept.history.bound == at_end.history.bound
+    assert best.passed and best.bound.value == pytest.approx(bounds[falls[0]])
+    assert best.history.bound == at_end.history.bound
 
 
 def test_an_interrupt_leaves_a_usable_policy_with_its_bound(setting: Setting) -> None:

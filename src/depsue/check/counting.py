@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     import polars as pl
 
 SAMPLE = 200_000
-"""Rows that come into memory, about: enough for every test, and some hundred megabytes at most."""
+"""Rows that come into memory, about: the tests of propensities and drift need no more."""
 DISTINCT = 2_000_000
 """Distinct rows that are held against each other for duplicates, about."""
 MOST_ACTIONS = 1_000_000
+"""Sums over actions are kept in memory; more "actions" than this are numbers of rows."""
 LEAST = 1e-15
-"""No policy draws with a smaller probability, and 1/p^2 summed over rows would overflow."""
+"""No policy draws with a smaller probability, and 1/p of far smaller ones would overflow."""
 
 
 @dataclass(frozen=True)

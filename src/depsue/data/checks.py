@@ -2,8 +2,8 @@
 
 Columns come as lists, numpy arrays, or columns of pandas, polars and Arrow. `as_array` reads them
 all, without the conversions that numpy does silently (text to numbers, nulls to values). Columns of
-one kind (numbers, ids, features, times) have a function each. The rules
-that the rows of a log keep are in `logs.py`. Nothing behind the door checks again.
+one kind (numbers, ids, features, times) have a function each. The rules that the rows of a log keep
+are in `logs.py`. Nothing behind the door checks again.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ class ValueWithEntropy:
     def __call__(
         self, log_pi: torch.Tensor, pi: torch.Tensor, q: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        # The derivative of pi by log pi is pi: of each summand it is the summand, less alpha pi.
         gain = pi * torch.sub(q * (1 - self.alpha), log_pi, alpha=self.alpha)
         return gain.sum(dim=1), torch.sub(gain, pi, alpha=self.alpha)
 
