@@ -30,7 +30,7 @@ def test_shipped_recipes_have_the_papers_settings(path: Path) -> None:
     assert recipe.rewards.members == 5 and recipe.cql.conservatism == 2.0
     assert recipe.rewards.hidden == recipe.cql.hidden == (100, 10)
     assert recipe.opg.hidden == recipe.safe_opg.hidden == (100,)
-    assert recipe.methods == METHODS
+    assert recipe.methods == tuple(METHODS)
     assert recipe.clip == (1.05 if recipe.experiment == "wiki10" else None)
 
 

@@ -203,24 +203,17 @@ def run_case(case: Case, watch: Watch = silent) -> Result:
     return answer
 
 
-def answer_of(why: str) -> str:
-    """Which of the three answers it was."""
-    if why.startswith("certified"):
-        return "certified"
-    return "certain" if why.startswith("Naive Safe Exploration") else "pi0"
-
-
 def _truth(world: World, base: float, deployment: Exploration) -> Result:
-    certificate = deployment.explored.certificate
+    explored = deployment.explored
     return {
         "k": deployment.k,
-        "novelty": _rounded(world.novelty(deployment.explored.policy)),
-        "value": _rounded(world.value(deployment.explored.policy) / base),
-        "anticipated": _rounded(deployment.explored.anticipated["value"]),
-        "answer": answer_of(deployment.explored.why),
-        "why": deployment.explored.why,
-        "bound": certificate.bound,
-        "tested": certificate.tested,
+        "novelty": _rounded(world.novelty(explored.policy)),
+        "value": _rounded(world.value(explored.policy) / base),
+        "anticipated": _rounded(explored.choice.value),
+        "answer": explored.choice.what,
+        "why": explored.choice.why,
+        "bound": explored.certificate.bound,
+        "tested": explored.certificate.tested,
     }
 
 

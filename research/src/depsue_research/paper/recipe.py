@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from depsue.bounds import bound_named
 from depsue.errors import (
@@ -33,24 +33,41 @@ from depsue.rewards import RewardSettings
 from depsue_research import wiki10
 from depsue_research.movielens import PRESETS
 
-METHODS = (
-    "opg_mean",
-    "opg_min",
-    "opg_cql",
-    "naive_safe",
-    "depsue_1",
-    "depsue_2",
-    "depsue_5",
-    "explore_1",
-    "explore_2",
-    "explore_5",
-    "explore_2_cumulative",
-    "explore_5_cumulative",
-)
-"""OPG with the mean and the min of the naive ensemble, with CQL; Naive Safe Exploration; DEPSUE
-with K = 1 (Safe OPG), 2 and 5; certified exploration with the same K, every deployment above the
-floor, and for K >= 2 also with the cumulative promise of Eq. 9."""
 
+@dataclass(frozen=True)
+class Method:
+    """A way to learn, as a recipe names it.
+
+    Args:
+        learner: OPG; Naive Safe Exploration; DEPSUE, which is Safe OPG with one deployment; or
+            certified exploration.
+        deployments: K.
+        model: of OPG: the mean or the min of the naive ensemble, or the model of CQL.
+        safety: of certified exploration: every deployment above the floor, or the sum of all so
+            far, as Eq. 9 has it.
+    """
+
+    learner: Literal["opg", "naive_safe", "depsue", "explore"]
+    deployments: int = 1
+    model: Literal["mean", "min", "cql"] = "mean"
+    safety: Literal["each", "cumulative"] = "each"
+
+
+METHODS: Mapping[str, Method] = {
+    "opg_mean": Method("opg", model="mean"),
+    "opg_min": Method("opg", model="min"),
+    "opg_cql": Method("opg", model="cql"),
+    "naive_safe": Method("naive_safe"),
+    "depsue_1": Method("depsue", 1),
+    "depsue_2": Method("depsue", 2),
+    "depsue_5": Method("depsue", 5),
+    "explore_1": Method("explore", 1),
+    "explore_2": Method("explore", 2),
+    "explore_5": Method("explore", 5),
+    "explore_2_cumulative": Method("explore", 2, safety="cumulative"),
+    "explore_5_cumulative": Method("explore", 5, safety="cumulative"),
+}
+"""By the names in recipes and cells, in the order in which they are shown."""
 SET_ELSEWHERE: dict[type, set[str]] = {
     ExploreSettings: {"promises", "safety", "deployments", "rewards"}
 }
@@ -76,7 +93,7 @@ class Recipe:
     cql: RewardSettings
     exploration: ExploreSettings = field(default_factory=ExploreSettings)
     """Certified exploration; its floor and its `rewards`, but for `members`, are the recipe's."""
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = tuple(METHODS)
     preset: str = "paper"
     """Which MovieLens simulator."""
     supported: int = 800
@@ -98,7 +115,7 @@ class Recipe:
         _one_of("experiment", self.experiment, tuple(LEVEL))
         _one_of("preset", self.preset, ("paper", "fitted"))
         for name in self.methods:
-            _one_of("methods", name, METHODS)
+            _one_of("methods", name, tuple(METHODS))
         for name, least in (("supported", 1), ("novel", 1), ("rows", 1), ("validation_rows", 0)):
             require(
                 is_whole(getattr(self, name)) and getattr(self, name) >= least,
@@ -152,14 +169,16 @@ class Recipe:
             names.append("preset")
         if not self.official_data:
             names.append("official_data")
-        if method == "naive_safe":
-            names.append("explore")
-        elif method.startswith("opg"):
-            names += ["validation_rows", "opg", "cql" if method == "opg_cql" else "rewards"]
-        elif method.startswith("explore"):
-            names += ["exploration", "rewards"]
-        else:
-            names += ["safe_opg", "rewards", "clip"]
+        match METHODS[method].learner:
+            case "naive_safe":
+                names.append("explore")
+            case "opg":
+                model = "cql" if METHODS[method].model == "cql" else "rewards"
+                names += ["validation_rows", "opg", model]
+            case "explore":
+                names += ["exploration", "rewards"]
+            case "depsue":
+                names += ["safe_opg", "rewards", "clip"]
         if self.experiment == "wiki10":
             world = wiki10.constants()
         else:
@@ -258,8 +277,7 @@ def recipe_folder() -> Path:
 
 def deployments_of(method: str) -> int:
     """K; 1 for the methods that deploy once."""
-    parts = method.split("_")
-    return int(parts[1]) if parts[0] in ("depsue", "explore") else 1
+    return METHODS[method].deployments
 
 
 PLAIN = ("steps", "bound_every")

@@ -33,7 +33,7 @@ from depsue.protocols import Estimator, Policy, RewardModel
 from depsue.rewards import MlpRewardModel, OwnRewardModel, fit_rewards
 from depsue.world import World
 from depsue_research.paper.cells import Cell, Result
-from depsue_research.paper.recipe import Recipe, deployments_of
+from depsue_research.paper.recipe import METHODS, Recipe, deployments_of
 from depsue_research.paper.worlds import check_data, worlds_of
 
 BINS = 200
@@ -55,14 +55,15 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
     with rng.one_thread():
         with clock("world"):
             worlds = worlds_of(recipe, cell.level, cell.seed, data)
-        if cell.method == "naive_safe":
-            outcome = _naive_safe(recipe, worlds, clock)
-        elif cell.method.startswith("opg"):
-            outcome = _opg(recipe, cell, worlds, clock)
-        elif cell.method.startswith("explore"):
-            outcome = _explore(recipe, cell, worlds, clock)
-        else:
-            outcome = _depsue(recipe, cell, worlds, clock)
+        match METHODS[cell.method].learner:
+            case "naive_safe":
+                outcome = _naive_safe(recipe, worlds, clock)
+            case "opg":
+                outcome = _opg(recipe, cell, worlds, clock)
+            case "explore":
+                outcome = _explore(recipe, cell, worlds, clock)
+            case "depsue":
+                outcome = _depsue(recipe, cell, worlds, clock)
         with clock("evaluation"):
             logging = _logging_policy(worlds)
     result: Result = _short({
@@ -142,14 +143,14 @@ def _naive_safe(recipe: Recipe, worlds: tuple[World, World], clock: Clock) -> Re
 
 
 def _opg(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) -> Result:
-    train, _ = worlds
+    train, method = worlds[0], METHODS[cell.method]
     with clock("logs"):
         logs = train.deploy(train.logging_policy, recipe.rows, round=0)
-    settings = recipe.cql if cell.method == "opg_cql" else recipe.rewards
+    settings = recipe.cql if method.model == "cql" else recipe.rewards
     with clock.split() as watch:
         model = fit_rewards(logs, settings, seed=cell.seed, watch=watch)
-        q_hat = _known(model.combined("min" if cell.method == "opg_min" else "mean"), train)
-        name = f"OPG ({cell.method.removeprefix('opg_')})"
+        q_hat = _known(model.combined("min" if method.model == "min" else "mean"), train)
+        name = f"OPG ({method.model})"
         trained = train_opg(logs, q_hat, recipe.opg, seed=cell.seed, name=name, watch=watch)
     _stop_if_interrupted(trained.interrupted)
     with clock("evaluation"):
@@ -204,7 +205,7 @@ def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clo
     settings = replace(
         recipe.exploration,
         promises=(Promise(Floor(recipe.floor)),),
-        safety="cumulative" if cell.method.endswith("cumulative") else "each",
+        safety=METHODS[cell.method].safety,
         deployments=deployments_of(cell.method),
         rewards=replace(recipe.rewards, members=recipe.exploration.rewards.members),
     )

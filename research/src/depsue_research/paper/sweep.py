@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from depsue.errors import DepsueError, is_whole, require, short
 from depsue_research.paper.cells import Cell, CellStore, Result, cells_of
-from depsue_research.paper.recipe import Recipe, deployments_of
+from depsue_research.paper.recipe import METHODS, Recipe
 from depsue_research.paper.run_cell import run_cell
 from depsue_research.paper.worlds import check_data
 
@@ -185,13 +185,16 @@ class for_workers:
 
 def _weight(recipe: Recipe, cell: Cell) -> float:
     """Gradient steps, about: what the time left is told by."""
-    if cell.method == "naive_safe":
-        return 0.1 * recipe.opg.steps
-    if cell.method.startswith("opg"):
-        return 2.0 * recipe.opg.steps  # the reward model is fitted on all rows
-    if cell.method.startswith("explore"):
-        return (2.0 + deployments_of(cell.method)) * recipe.opg.steps / 5  # no gradient steps
-    return 3.0 * recipe.safe_opg.steps * deployments_of(cell.method)
+    method = METHODS[cell.method]
+    match method.learner:
+        case "naive_safe":
+            return 0.1 * recipe.opg.steps
+        case "opg":
+            return 2.0 * recipe.opg.steps  # the reward model is fitted on all rows
+        case "explore":
+            return (2.0 + method.deployments) * recipe.opg.steps / 5  # no gradient steps
+        case "depsue":
+            return 3.0 * recipe.safe_opg.steps * method.deployments
 
 
 def long_first(cells: Sequence[Cell]) -> list[Cell]:

@@ -35,6 +35,7 @@ from depsue_research.paper.outputs.reading import (
     validated,
     verdicts,
 )
+from depsue_research.paper.recipe import deployments_of
 
 
 def all_claims(runs: Runs) -> list[Claim]:
@@ -170,7 +171,7 @@ def printed_value_above_naive_safe(e: RunEvidence) -> Measurement:
     """The printed values of DEPSUE and Naive Safe Exploration."""
     safe = _row(e, "value_mean", "naive_safe")
     fails = [
-        f"K = {m[-1]} at {v:g} ({x:.3f} against {safe[v]:.3f})"
+        f"K = {deployments_of(m)} at {v:g} ({x:.3f} against {safe[v]:.3f})"
         for m in DEPSUE
         for v, x in _row(e, "value_mean", m).items()
         if x <= safe[v]

@@ -38,6 +38,7 @@ from depsue_research.paper.outputs.reasons import (
     naive_near_uniform,
 )
 from depsue_research.paper.outputs.tables import ADEQUATE
+from depsue_research.paper.recipe import deployments_of
 
 
 def dm_accepts_all(e: RunEvidence) -> Measurement:
@@ -157,7 +158,10 @@ def almost_always_safe(e: RunEvidence) -> Measurement:
     every = [c for by in counts.values() for c in by.values()]
     share = sum(c for c, _ in every) / sum(n for _, n in every)
     where = [
-        f"K = {m[-1]}, {v:g}: {c}/{n}" for m, by in counts.items() for v, (c, n) in by.items() if c
+        f"K = {deployments_of(m)}, {v:g}: {c}/{n}"
+        for m, by in counts.items()
+        for v, (c, n) in by.items()
+        if c
     ]
     text = f"{share:.3f} of the runs" + (f" ({'; '.join(where)})." if where else ".")
     why = [w for m in DEPSUE for w in reasons.of_violations(e, m, "last")]

@@ -15,6 +15,7 @@ from depsue_research.paper.outputs.evidence import (
     listed,
 )
 from depsue_research.paper.outputs.reading import DEPSUE, OPG, novelties
+from depsue_research.paper.recipe import deployments_of
 
 SAFE = "naive_safe"
 
@@ -64,7 +65,7 @@ def more_novel_than_naive_safe(e: RunEvidence) -> Measurement:
     by_level = {m: e.novelties(m, levels) for m in (SAFE, *DEPSUE)}
     holds = all(by_level[m][v] > by_level[SAFE][v] for m in DEPSUE for v in levels)
     fails = [
-        f"K = {m[-1]} at {v:g}"
+        f"K = {deployments_of(m)} at {v:g}"
         for m in DEPSUE
         for v in levels
         if by_level[m][v] <= by_level[SAFE][v]
@@ -80,7 +81,7 @@ def value_above_naive_safe(e: RunEvidence) -> Measurement:
     e = e.shared(SAFE, *DEPSUE)
     by_level = {m: e.values(m) for m in (SAFE, *DEPSUE)}
     fails = [
-        f"K = {m[-1]} at {v:g}"
+        f"K = {deployments_of(m)} at {v:g}"
         for m in DEPSUE
         for v in e.levels
         if by_level[m][v] <= by_level[SAFE][v]
