@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from depsue import codec
 from depsue._version import __version__
 from depsue.errors import FileError
 from depsue.files import write_file
@@ -24,6 +26,35 @@ MANIFEST = "manifest.json"
 LARGEST_MANIFEST = 16 << 20
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """A file beside the manifest."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What is in a folder.
+
+    Args:
+        format: of the manifest.
+        family: "policy" or "reward model".
+        kind: which member of the family.
+        settings: JSON values.
+        files: by name.
+        depsue: the version that wrote it.
+    """
+
+    format: int
+    family: str
+    kind: str
+    settings: dict[str, Any]
+    files: dict[str, SavedFile]
+    depsue: str
 
 
 def write(
@@ -41,16 +72,9 @@ def write(
     from safetensors.numpy import save
 
     content = save({name: np.ascontiguousarray(a) for name, a in arrays.items()})
-    sha = hashlib.sha256(content).hexdigest()
-    name = f"arrays-{sha[:16]}.safetensors"
-    body = {
-        "format": FORMAT,
-        "family": family,
-        "kind": kind,
-        "settings": settings,
-        "files": {name: {"sha256": sha, "bytes": len(content)}},
-        "depsue": __version__,
-    }
+    file = SavedFile(hashlib.sha256(content).hexdigest(), len(content))
+    name = f"arrays-{file.sha256[:16]}.safetensors"
+    body = codec.plain(Manifest(FORMAT, family, kind, settings, {name: file}, __version__))
     manifest = json.dumps({"manifest": body, "sha256": _body_hash(body)}, indent=1)
     target = Path(folder)
     replaced = _file_names(target)
@@ -64,25 +88,18 @@ def write(
 def read(folder: str | Path, *, family: str) -> tuple[str, dict[str, Any], Arrays]:
     """(kind, settings, arrays) of the thing in `folder`, every byte checked."""
     target = Path(folder)
-    body = _read_manifest(target)
-    if body.get("family") != family:
+    manifest = _read_manifest(target)
+    if manifest.family != family:
         raise FileError(
-            f"the folder must hold a {family}", found=f"a {body.get('family')} in {target}"
+            f"the folder must hold a {family}", found=f"a {manifest.family} in {target}"
         )
     arrays: Arrays = {}
-    try:
-        for name, facts in body["files"].items():
-            arrays.update(_read_arrays(target, name, facts))
-        return str(body["kind"]), dict(body["settings"]), arrays
-    except (KeyError, TypeError, AttributeError, ValueError) as problem:
-        raise FileError(
-            "a manifest must name kind, settings and files with bytes and sha256",
-            found=f"{target / MANIFEST}: {type(problem).__name__} {problem}",
-            cure="restore it from a copy, or save it again",
-        ) from problem
+    for name, file in manifest.files.items():
+        arrays.update(_read_arrays(target, name, file))
+    return manifest.kind, manifest.settings, arrays
 
 
-def _read_manifest(target: Path) -> dict[str, Any]:
+def _read_manifest(target: Path) -> Manifest:
     path = target / MANIFEST
     try:
         with path.open("rb") as file:
@@ -96,48 +113,49 @@ def _read_manifest(target: Path) -> dict[str, Any]:
     try:
         whole = json.loads(text)
         body, sha = whole["manifest"], whole["sha256"]
-        intact = isinstance(body, dict) and _body_hash(body) == sha
+        intact = type(body["format"]) is int and _body_hash(body) == sha
     except (ValueError, KeyError, TypeError, RecursionError):
-        intact, body = False, None
+        intact, body = False, {}
+    # the format comes first: of a newer one nobody knows how it is hashed
     if isinstance(body, dict) and type(body.get("format")) is int and body["format"] != FORMAT:
         raise FileError(
             f"this version reads manifests of format {FORMAT}",
             found=f"format {body['format']} in {path}, written by depsue {body.get('depsue')}",
             cure="use the version of depsue that wrote it, or save it again",
         )
-    if not intact or not isinstance(body, dict) or type(body.get("format")) is not int:
+    if not intact:
         raise FileError(
             "a manifest must match its own SHA-256",
             found=f"{path} is damaged",
             cure="restore it from a copy, or save it again",
         )
-    return body
+    return codec.typed(body, Manifest, what=f"the manifest in {path}")
 
 
 def _file_names(target: Path) -> set[str]:
     """The files of the thing that is in the folder now; none if there is nothing sound."""
     try:
-        return {Path(name).name for name in _read_manifest(target)["files"]}
-    except (FileError, KeyError, TypeError):
+        return {Path(name).name for name in _read_manifest(target).files}
+    except FileError:
         return set()
 
 
-def _read_arrays(target: Path, name: str, facts: dict[str, Any]) -> Arrays:
+def _read_arrays(target: Path, name: str, file: SavedFile) -> Arrays:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
     path = target / Path(name).name
     try:
         size = path.stat().st_size
-        content = path.read_bytes() if size == facts["bytes"] else b""
+        content = path.read_bytes() if size == file.bytes else b""
     except OSError as problem:
         raise FileError(
             "every file of the manifest must be there", found=f"{path}: {problem.strerror}"
         ) from problem
-    if size != facts["bytes"] or hashlib.sha256(content).hexdigest() != facts["sha256"]:
+    if size != file.bytes or hashlib.sha256(content).hexdigest() != file.sha256:
         raise FileError(
             "every file must match the SHA-256 of its manifest",
-            found=f"{path} ({size:,} bytes, {facts['bytes']:,} expected) is damaged or truncated",
+            found=f"{path} ({size:,} bytes, {file.bytes:,} expected) is damaged or truncated",
             cure="restore it from a copy, or save it again",
         )
     try:

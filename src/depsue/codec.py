@@ -75,9 +75,10 @@ def typed(values: Any, kind: type[T], *, what: str, upgrade: Upgrade | None = No
 
 
 def _misfit(what: str, problem: Exception) -> FileError:
+    words = str(problem.args[0]) if isinstance(problem, KeyError) else str(problem)
     return FileError(
         f"the text must be {what} as depsue writes it",
-        found=short(f"{type(problem).__name__}: {problem}", 200),
+        found=f"{type(problem).__name__}, {words[:200]}",
         cure="take it as it was written, with the version of depsue that wrote it or a newer one",
     )
 

@@ -388,7 +388,7 @@ def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="wait is declared once"):
         declared(tmp_path, {"wait": 6.0}, begun=True)
     (tmp_path / "serving.json").write_text("{")
-    with pytest.raises(FileError, match="readable"):
+    with pytest.raises(FileError, match="what was declared for serving"):
         declared(tmp_path, {}, begun=True)
 
 

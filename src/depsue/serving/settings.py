@@ -5,11 +5,11 @@ Where a service keeps its things, among the files of its campaign.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from depsue import codec
 from depsue.campaigns import Campaign
 from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
@@ -85,25 +85,27 @@ def declared(folder: Path, given: dict[str, Any], *, begun: bool) -> ServingSett
         begun: whether decisions were made; what decides their rewards then stays as it is.
     """
     path = folder / FILE
-    before: dict[str, Any] = {}
-    if path.exists():
-        try:
-            before = json.loads(path.read_text())
-            ServingSettings(**before)
-        except (OSError, ValueError, TypeError) as problem:
-            raise FileError(
-                "what was declared for serving must be readable",
-                found=f"{path}: {short(str(problem))}",
-                cure="restore the file from a copy",
-            ) from problem
-    for name in LASTING if begun else ():
+    before = _read(path) if path.exists() else None
+    for name in LASTING if begun and before is not None else ():
         require(
-            name not in given or name not in before or given[name] == before[name],
+            name not in given or given[name] == getattr(before, name),
             f"{name.replace('_', ' ')} is declared once: it decides what decisions earned",
-            found=f"{given.get(name)}, declared was {before.get(name)}",
+            found=f"{given.get(name)}, declared was {getattr(before, name)}",
             cure="leave it out, or begin a new campaign",
         )
-    settings = ServingSettings(**(before | given))
-    if asdict(settings) != before:
-        write_file(path, json.dumps(asdict(settings), indent=1).encode())
+    settings = replace(before or ServingSettings(), **given)
+    if settings != before:
+        write_file(path, codec.encode(settings, indent=1).encode())
     return settings
+
+
+def _read(path: Path) -> ServingSettings:
+    try:
+        text = path.read_bytes()
+    except OSError as problem:
+        raise FileError(
+            "what was declared for serving must be readable",
+            found=f"{path}: {problem.strerror}",
+            cure="restore the file from a copy",
+        ) from problem
+    return codec.decode(text, ServingSettings, what=f"what was declared for serving in {path}")
