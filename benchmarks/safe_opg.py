@@ -24,9 +24,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from depsue.bounds import Hcope
+from depsue.bounds import Hcope, RewardedRows, tuning_rows
 from depsue.bounds.hcope import hcope_from_rewarded
-from depsue.bounds.rewarded import Rewarded, tuning_rows
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray, IntArray
 from depsue.learners.gradient import PolicyGradient
@@ -123,7 +122,7 @@ class Direct:
                 chosen.append(pi.gather(1, self.a2[piece, None])[:, 0])
         weights = torch.cat(chosen).numpy() / self.s2.propensity
         parts = [
-            Rewarded(weights[part], self.s2.reward[part], int(part.sum()))
+            RewardedRows(weights[part], self.s2.reward[part], int(part.sum()))
             for part in (self.tuning, ~self.tuning)
         ]
         return hcope_from_rewarded(*parts, r_max=1.0, delta=SETTINGS.delta).value

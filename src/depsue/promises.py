@@ -96,6 +96,10 @@ class Promise:
         """Whether it is about the logs' own reward over all rows."""
         return self.reward is None and self.segment is None
 
+    def count(self, logs: LoggedData) -> int:
+        """How many of the rows the promise is about."""
+        return len(logs) if self.segment is None else int(logs.where(*self.segment).sum())
+
     def rows(self, logs: LoggedData) -> tuple[LoggedData, Mask]:
         """The rows that the promise is about, with their reward; and (n,) which they are."""
         mask = np.ones(len(logs), dtype=bool)

@@ -7,9 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from depsue.bounds import Hcope, Rewarded, hcope_at, hcope_from_rewarded
-from depsue.bounds.hcope import TAUS, choose_tau, empirical_bernstein
-from depsue.bounds.rewarded import rewarded_rows, tuning_rows
+from depsue.bounds import (
+    Hcope,
+    Partition,
+    RewardedRows,
+    hcope_from_rewarded,
+    rewarded_rows,
+    tuning_rows,
+)
+from depsue.bounds.hcope import TAUS, best_tau, empirical_bernstein, tuning_and_rest
+from depsue.bounds.hcope import eq4 as eq4_of
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, NotConservative
 
@@ -113,15 +120,15 @@ def test_a_negative_value_is_reported_as_0() -> None:
     weights, rewards = draw(8, 60)
     terms = WeightedTerms.of(weights, rewards, r_max=2.0)
     assert Hcope().lower(terms, 0.05).value == 0
-    assert hcope_at(Rewarded.of(terms, 60), 4.0, r_max=2.0, delta=0.05).value < 0
+    assert eq4_of(RewardedRows.of(terms, 60).moments(4.0), 4.0, r_max=2.0, delta=0.05).value < 0
 
 
 def test_the_kernel_on_rewarded_rows_is_the_class() -> None:
     n = 5_000
     weights, rewards = draw(9, n)
     first, second = rewarded_rows(rewards)
-    tuning = Rewarded(weights[first], rewards[first], len(tuning_rows(n)))
-    rest = Rewarded(weights[second], rewards[second], n - tuning.n)
+    tuning = RewardedRows(weights[first], rewards[first], len(tuning_rows(n)))
+    rest = RewardedRows(weights[second], rewards[second], n - tuning.n)
     kernel = hcope_from_rewarded(tuning, rest, r_max=2.0, delta=0.05)
     found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.05)
     assert (kernel.value, kernel.tau, kernel.mean) == (
@@ -145,8 +152,8 @@ def test_tuning_never_reads_the_rest() -> None:
 
 def test_tau_grows_with_the_rows_to_come() -> None:
     weights, rewards = draw(11, 1_000, 2.0)
-    tuning = Rewarded(weights, rewards, 1_000)
-    taus = [choose_tau(tuning, n, r_max=2.0, delta=0.05) for n in (100, 10_000, 1_000_000)]
+    sums = RewardedRows(weights, rewards, 1_000).sums(TAUS)
+    taus = [best_tau(sums, 1_000, n, r_max=2.0, delta=0.05) for n in (100, 10_000, 1_000_000)]
     assert taus[0] < taus[1] < taus[2]
     assert set(taus) <= set(TAUS.tolist())
 
@@ -187,3 +194,41 @@ def test_refuses_what_is_not_conservative_and_names_the_cure() -> None:
 def test_refuses_a_tau_that_is_not_positive(tau: float) -> None:
     with pytest.raises(ConfigError, match="tau must be a positive number"):
         Hcope(tau=tau)
+
+
+def test_rewarded_rows_split_the_rewarded() -> None:
+    rewards = np.random.default_rng(0).random(1_000) * (np.arange(1_000) % 3 == 0)
+    first, second = rewarded_rows(rewards)
+    tuning = set(tuning_rows(1_000).tolist())
+    wanted = np.flatnonzero(rewards).tolist()
+    assert first.tolist() == [row for row in wanted if row in tuning]
+    assert second.tolist() == [row for row in wanted if row not in tuning]
+
+
+@pytest.mark.parametrize("units", [False, True])
+def test_sums_over_the_grid_are_sums_at_each_tau(units: bool) -> None:
+    rng = np.random.default_rng(1)
+    weights = np.r_[np.exp(3 * rng.standard_normal(500)), TAUS]  # ties with the grid too
+    sample = RewardedRows(
+        weights, rng.random(len(weights)), 1_000, np.arange(len(weights)) // 4 if units else None
+    )
+    total, squares = sample.sums(TAUS)
+    for place, tau in enumerate(TAUS.tolist()):
+        z = np.minimum(weights, tau) * sample.rewards
+        if units:
+            z = np.array([z[i : i + 4].sum() for i in range(0, len(z), 4)])
+        assert total[place] == pytest.approx(z.sum())
+        assert squares[place] == pytest.approx((z**2).sum())
+
+
+def test_parts_with_units_keep_units_whole() -> None:
+    rng = np.random.default_rng(2)
+    unit = np.repeat(np.arange(100), 5)
+    terms = WeightedTerms.of(rng.random(500), rng.random(500), r_max=1.0, unit=unit)
+    tuning, rest = tuning_and_rest(Partition(terms), 100)
+    assert (tuning.n, rest.n) == (5, 95)
+    assert tuning.unit is not None and rest.unit is not None
+    assert set(tuning.unit.tolist()) == set(tuning_rows(100).tolist())
+    assert not set(tuning.unit.tolist()) & set(rest.unit.tolist())
+    means = np.r_[tuning.clipped(9.0), rest.clipped(9.0)]
+    assert sorted(means) == pytest.approx(sorted(terms.per_unit(terms.values)))

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import depsue.bounds.normal as module
-from depsue.bounds import Betting, Normal
+from depsue.bounds import Betting, Normal, tuning_rows
 from depsue.bounds.normal import HANDOVERS, Spread, bernstein, distance, smoothed, spread_of
-from depsue.bounds.rewarded import tuning_rows
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError
 from depsue.testing.binomial import binomial_tail

@@ -18,7 +18,7 @@ from depsue.certificates import (
     three_folds,
     verify,
 )
-from depsue.certificates.trial import PromiseTest
+from depsue.certificates.promise_test import PromiseTest
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.estimators import MIPS
@@ -89,13 +89,14 @@ def test_the_terms_keep_their_mean_and_vary_less() -> None:
     logs = drawn(40_000, 4)
     plain = PromiseTest(logs, Rules(clip=CLIP), 0.05)
     less = PromiseTest(logs, Rules(clip=CLIP, control=CONTROL), 0.05)
-    without = plain.terms(0, plain.evidence([BETTER]).mixed(np.ones(1)))[0]
+    without = plain.terms(0, plain.evidence([BETTER]).mixed(np.ones(1))).terms
     evidence = less.evidence([BETTER]).mixed(np.ones(1))
-    terms, upper = less.terms(0, evidence)
+    limited = less.terms(0, evidence)
+    terms = limited.terms
     assert terms.values.std() < 0.8 * without.values.std()
     apart = terms.values.mean() - without.values.mean()
     assert abs(apart) < 4 * (terms.values - without.values).std() / 200
-    assert terms.lower <= terms.values.min() and terms.values.max() <= upper
+    assert terms.lower <= terms.values.min() and terms.values.max() <= limited.upper
     assert "less a control variate" in terms.proof
     assert less.best_coefficient(0, evidence) == pytest.approx(1.0, abs=0.1)
     bounds = [t(t.evidence([BETTER]).mixed(np.ones(1)))[0].bound for t in (plain, less)]

@@ -21,7 +21,7 @@ from depsue.certificates import (
     safety_terms,
     three_folds,
 )
-from depsue.certificates.trial import PromiseTest
+from depsue.certificates.promise_test import PromiseTest
 from depsue.data import ActionCatalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError

@@ -1,22 +1,25 @@
 """Lower confidence bounds on V(pi): hcope (Eq. 4), smoothing, betting, normal."""
 
+from depsue.bounds.base import BaseBound, BoundRun, Moments, Partition, Passes, tuning_rows
 from depsue.bounds.betting import Betting, betting_lower, predictable_bets
-from depsue.bounds.hcope import Hcope, hcope_at, hcope_from_rewarded
+from depsue.bounds.hcope import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows
 from depsue.bounds.normal import Normal
-from depsue.bounds.rewarded import Rewarded, rewarded_rows, tuning_rows
 from depsue.bounds.smoothing import Smoothing, log_sums, smoothing_from_sums
 from depsue.errors import ConfigError, short
-from depsue.protocols import Bound
 
 __all__ = [
+    "BaseBound",
     "Betting",
+    "BoundRun",
     "Hcope",
+    "Moments",
     "Normal",
-    "Rewarded",
+    "Partition",
+    "Passes",
+    "RewardedRows",
     "Smoothing",
     "betting_lower",
     "bound_named",
-    "hcope_at",
     "hcope_from_rewarded",
     "log_sums",
     "predictable_bets",
@@ -25,14 +28,14 @@ __all__ = [
     "tuning_rows",
 ]
 
-_BOUNDS: dict[str, type[Betting] | type[Hcope] | type[Smoothing]] = {
+_BOUNDS: dict[str, type[BaseBound]] = {
     "betting": Betting,
     "hcope": Hcope,
     "smoothing": Smoothing,
 }
 
 
-def bound_named(name: str) -> Bound:
+def bound_named(name: str) -> BaseBound:
     """The bound of that name with its default settings; `Normal` has none, so no name either."""
     if name in _BOUNDS:
         return _BOUNDS[name]()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from depsue.bounds._common import (
-    conservative,
+from depsue.bounds.base import (
+    BaseBound,
+    Partition,
+    Passes,
     declared_scale,
-    last_rejected,
     log_product,
     positive_or_none,
+    rejected_between,
 )
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.keys import mix64
@@ -23,8 +26,147 @@ from depsue.protocols import BoundValue
 ORDERS = ("as given", "shuffled")
 
 
+@dataclass(frozen=True)
+class Betting(BaseBound):
+    """A lower bound on V(pi) by betting (Waudby-Smith & Ramdas, 2024).
+
+    Whoever believes that the mean is at most m should not get rich by betting against it. The
+    bound is the largest m for which the capital::
+
+        product over t of 1 + bet_t(m) (z_t - m),      bet_t(m) = min(bet_t, cap / m)
+
+    reaches 1/delta. bet_t is fixed by the values before t (see `predictable_bets`). If every
+    E[z_t | past] = m, the capital is a positive martingale that starts at 1, and by Ville it ever
+    reaches 1/delta with probability at most delta. A lower bound needs only a lower limit of the
+    terms: they are shifted by it, and may be as large as they like.
+
+    Three things to know. The bound depends on the order of the values, so it is recorded. Each
+    value must be drawn like the others, whatever came before: the bound speaks of the population
+    that rows (or units) are drawn from. Rows that were sorted afterwards, by something that goes
+    with their value, must be shuffled; where contexts are held fixed, use hcope or smoothing. And
+    it is valid at any stopping time if the horizon is declared; otherwise the number of values
+    must have been fixed before they were seen, as it is in a fold.
+
+    One pass for the mean, then one for each step of the search for m, about ten. The bets on a
+    partition depend on the values before it, so partitions must come in the order of the values.
+
+    Args:
+        cap: in (0, 1); the largest share of the capital that one value can lose.
+        horizon: how many values the bets are sized for; None takes the number of values.
+        bets_for: the delta that the bets are sized for; None takes the bound's own.
+        unit_scale: the size of a typical term, for terms without r_max; None takes r_max, else
+            |lower|. Only the first bets depend on it.
+        order: "as given", or "shuffled" by a fixed order that depends on n alone. Units are always
+            shuffled: they come in the order in which they were first seen, active users first.
+    """
+
+    cap: float = 0.5
+    horizon: int | None = None
+    bets_for: float | None = None
+    unit_scale: float | None = None
+    order: str = "as given"
+
+    def __post_init__(self) -> None:
+        require(
+            is_real(self.cap) and 0 < self.cap < 1,
+            "cap must lie in (0, 1)",
+            found=short(self.cap),
+            cure="use 0.5",
+        )
+        positive_or_none(self.horizon, "horizon")
+        positive_or_none(self.unit_scale, "unit_scale")
+        require(
+            self.order in ORDERS,
+            f"order must be one of {', '.join(map(repr, ORDERS))}",
+            found=short(self.order),
+        )
+        if self.bets_for is not None:
+            require_delta(self.bets_for)
+
+    def passes(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
+        scale = declared_scale(like, self.unit_scale, "betting")
+        shuffle = self.order == "shuffled" or like.unit is not None
+
+        def gains(part: Partition) -> FloatArray:
+            return part.once("gains", lambda: _gains(part, n, shuffle))
+
+        def summand(points: Sequence[float]) -> Callable[[Partition], FloatArray]:
+            sizes = BetSizes(horizon=self.horizon or n, scale=scale, delta=self.bets_for or delta)
+
+            def capital(part: Partition) -> LogCapital:
+                return LogCapital(gains(part), sizes.of(gains(part)), self.cap)
+
+            def log_capital(part: Partition) -> FloatArray:
+                # where the partition is all there is, its bets are worked out once
+                capital_of = part.once("capital", lambda: capital(part))
+                return np.array([capital_of(m) for m in points])
+
+            return log_capital
+
+        totals = yield lambda part: np.array([part.values.sum(), gains(part).sum()])
+        mean = float(totals[0]) / n
+        search = largest_rejected(float(totals[1]) / n, delta)
+        try:
+            points = next(search)
+            while True:
+                points = search.send((yield summand(points)))
+        except StopIteration as last:
+            rejected = float(last.value)
+        return BoundValue(
+            value=min(rejected + like.lower, mean),
+            mean=mean,
+            n=n,
+            delta=delta,
+            constants={
+                "bound": "betting",
+                "cap": self.cap,
+                "horizon": self.horizon or n,
+                "horizon_from": "n" if self.horizon is None else "declared",
+                "bets_for": self.bets_for or delta,
+                "unit_scale": scale,
+                "order": "shuffled" if shuffle else self.order,
+                "lower": like.lower,
+            },
+        )
+
+
+def largest_rejected(
+    mean: float, delta: float
+) -> Generator[Sequence[float], Sequence[float] | FloatArray, float]:
+    """The search for the largest m, at most the mean, whose capital reaches 1/delta.
+
+    It yields points m, is sent the log capital at each of them, and returns that m; 0 if there is
+    none. The capital is the product of 1 + min(bet_t, cap/m) (z_t - m) over values z >= 0. Every
+    factor falls as m grows (the bet cap/m falls too), so there is one root.
+
+    Args:
+        mean: of the values z.
+        delta: the error budget, in (0, 1).
+    """
+    target, high = math.log(1 / delta), mean
+    if high <= 0:
+        return 0.0
+    at_0, above, below = [log - target for log in (yield (0.0, high / 16, high))]
+    if at_0 < 0:
+        return 0.0
+    if below >= 0:
+        return high
+    while above < 0:  # one astronomic value may lift the mean far above the bound
+        high, below = high / 16, above
+        (log,) = yield (high / 16,)
+        above = log - target
+    search = rejected_between(high / 16, high, above, below)
+    try:
+        m = next(search)
+        while True:
+            (log,) = yield (m,)
+            m = search.send(log - target)
+    except StopIteration as last:
+        return float(last.value)
+
+
 class BetSizes:
-    """Bets that depend on the values before them alone; values may come in pieces.
+    """Bets that depend on the values before them alone; values may come in partitions.
 
     ::
 
@@ -35,7 +177,7 @@ class BetSizes:
     Args:
         horizon: the number of values that the bets are sized for.
         scale: the declared size of a typical value; it stands in until values are seen.
-        delta: the level that the bets are sized for.
+        delta: the error budget that the bets are sized for.
     """
 
     def __init__(self, *, horizon: int, scale: float, delta: float) -> None:
@@ -75,7 +217,7 @@ def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: f
 class LogCapital:
     """The log of the product of 1 + min(bet_t, cap/m) (z_t - m), for one m after another.
 
-    Those of pieces of the values add up.
+    Those of partitions add up.
 
     Args:
         values: (n,) values z >= 0.
@@ -102,29 +244,22 @@ class LogCapital:
 
 
 def betting_lower(values: FloatArray, bets: FloatArray, *, cap: float, delta: float) -> float:
-    """The largest m, at most the mean, whose capital reaches 1/delta; 0 if there is none.
-
-    The capital is the product of 1 + min(bet_t, cap/m) (z_t - m). Every factor falls as m grows
-    (the bet cap/m falls too), so the search is for one root.
+    """The largest m, at most the mean, whose capital reaches 1/delta: see `largest_rejected`.
 
     Args:
         values: (n,) values z >= 0.
         bets: (n,) bets, each fixed before its value was seen.
         cap: in (0, 1); no factor falls below 1 - cap.
-        delta: the level, in (0, 1).
+        delta: the error budget, in (0, 1).
     """
-    target = math.log(1 / delta)
     capital = LogCapital(values, bets, cap)
-
-    def excess(m: float) -> float:
-        return capital(m) - target
-
-    high = float(values.mean())
-    if high <= 0 or excess(0.0) < 0:
-        return 0.0
-    while excess(high / 16) < 0:  # one astronomic value may lift the mean far above the bound
-        high /= 16
-    return last_rejected(excess, high / 16, high)
+    search = largest_rejected(float(values.mean()), delta)
+    try:
+        points = next(search)
+        while True:
+            points = search.send([capital(m) for m in points])
+    except StopIteration as last:
+        return float(last.value)
 
 
 def shuffled(n: int) -> IntArray:
@@ -132,105 +267,16 @@ def shuffled(n: int) -> IntArray:
     return np.argsort(mix64(np.arange(n)))  # distinct keys, so any sort gives this order
 
 
-@dataclass(frozen=True)
-class Betting:
-    """A lower bound on V(pi) by betting (Waudby-Smith & Ramdas, 2024).
-
-    Whoever believes that the mean is at most m should not get rich by betting against it. The
-    bound is the largest m for which the capital::
-
-        product over t of 1 + bet_t(m) (z_t - m),      bet_t(m) = min(bet_t, cap / m)
-
-    reaches 1/delta. bet_t is fixed by the values before t (see `predictable_bets`). If every
-    E[z_t | past] = m, the capital is a positive martingale that starts at 1, and by Ville it ever
-    reaches 1/delta with probability at most delta. A lower bound needs only a lower limit of the
-    terms: they are shifted by it, and may be as large as they like.
-
-    Three things to know. The bound depends on the order of the values, so it is recorded. Each
-    value must be drawn like the others, whatever came before: the bound speaks of the population
-    that rows (or units) are drawn from. Rows that were sorted afterwards, by something that goes
-    with their value, must be shuffled; where contexts are held fixed, use hcope or smoothing. And
-    it is valid at any stopping time if the horizon is declared; otherwise the number of values
-    must have been fixed before they were seen, as it is in a fold.
-
-    Args:
-        cap: in (0, 1); the largest share of the capital that one value can lose.
-        horizon: how many values the bets are sized for; None takes the number of values.
-        bets_for: the level that the bets are sized for; None takes delta.
-        unit_scale: the size of a typical term, for terms without r_max; None takes r_max, else
-            |lower|. Only the first bets depend on it.
-        order: "as given", or "shuffled" by a fixed order that depends on n alone. Units are always
-            shuffled: they come in the order in which they were first seen, active users first.
-    """
-
-    cap: float = 0.5
-    horizon: int | None = None
-    bets_for: float | None = None
-    unit_scale: float | None = None
-    order: str = "as given"
-
-    def __post_init__(self) -> None:
+def _gains(part: Partition, n: int, shuffle: bool) -> FloatArray:
+    """(m,) the values less their lower limit, in the order in which they are bet on."""
+    values, lower = part.values, part.terms.lower
+    if shuffle:
         require(
-            is_real(self.cap) and 0 < self.cap < 1,
-            "cap must lie in (0, 1)",
-            found=short(self.cap),
-            cure="use 0.5",
+            len(part) == n,
+            "values are shuffled in one partition: betting in another order than that of the rows "
+            "needs all of them",
+            found=f"a partition of {len(part):,} of {n:,} values",
+            cure="read the logs into memory, or use normal or smoothing",
         )
-        positive_or_none(self.horizon, "horizon")
-        positive_or_none(self.unit_scale, "unit_scale")
-        require(
-            self.order in ORDERS,
-            f"order must be one of {', '.join(map(repr, ORDERS))}",
-            found=short(self.order),
-        )
-        if self.bets_for is not None:
-            require_delta(self.bets_for)
-
-    def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
-        """The bound at level delta."""
-        delta = require_delta(delta)
-        terms = conservative(terms, "betting")
-        scale = declared_scale(terms, self.unit_scale, "betting")
-        values = terms.per_unit(terms.values)
-        n = len(values)
-        mean = float(values.mean())
-        order = self.order if terms.unit is None else "shuffled"
-        if order == "shuffled":
-            values = values[shuffled(n)]
-        if terms.lower != 0:
-            values = values - terms.lower
-        bets = self.sizes(n, scale, delta).of(values)
-        found = betting_lower(values, bets, cap=self.cap, delta=delta)
-        return self.concluded(found, mean, n, scale, order, terms.lower, delta)
-
-    def sizes(self, n: int, scale: float, delta: float) -> BetSizes:
-        """The bets for n values."""
-        return BetSizes(horizon=self.horizon or n, scale=scale, delta=self.bets_for or delta)
-
-    def concluded(
-        self,
-        found: float,
-        mean: float,
-        n: int,
-        scale: float,
-        order: str,
-        lower: float,
-        delta: float,
-    ) -> BoundValue:
-        """The bound from the largest m that was rejected, of values shifted by `lower`."""
-        return BoundValue(
-            value=min(found + lower, mean),
-            mean=mean,
-            n=n,
-            delta=delta,
-            constants={
-                "bound": "betting",
-                "cap": self.cap,
-                "horizon": self.horizon or n,
-                "horizon_from": "n" if self.horizon is None else "declared",
-                "bets_for": self.bets_for or delta,
-                "unit_scale": scale,
-                "order": order,
-                "lower": lower,
-            },
-        )
+        values = values[shuffled(n)]
+    return values if lower == 0 else values - lower

@@ -1,16 +1,15 @@
 """Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.folds import FRACTIONS, Folds, three_folds
+from depsue.certificates.folds import FRACTIONS, Folds, StreamedFolds, three_folds
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.reads import CountsReads, Reads
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
-from depsue.certificates.stream import LogStream, StreamedFold, StreamedFolds
-from depsue.certificates.streaming import certify_stream
 from depsue.certificates.strict import certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
+from depsue.data.partitions import LogStream, StreamedFold
 
 __all__ = [
     "Ceiling",
@@ -31,7 +30,6 @@ __all__ = [
     "Verification",
     "ceiling",
     "certify",
-    "certify_stream",
     "earned",
     "paper_certificate",
     "safety_terms",

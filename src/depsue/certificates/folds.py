@@ -1,10 +1,16 @@
-"""Three folds: rows to learn from, rows to choose by, and rows that one verdict reads."""
+"""Three folds: rows to learn from, rows to choose by, and rows that one verdict reads.
+
+The fold rule is `depsue.data.folds.fold_of`: a hash of the unit, or of the row's number, and of the
+campaign's name.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import overload
 
 from depsue.data.logs import LoggedData
+from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import require, short
 
 FRACTIONS = (0.35, 0.05, 0.6)
@@ -36,10 +42,33 @@ class Folds:
     round: int
 
 
+@dataclass(frozen=True, eq=False)
+class StreamedFolds:
+    """The same of a `LogStream`: folds whose rows are read a partition at a time."""
+
+    learn: StreamedFold
+    select: StreamedFold
+    certify: StreamedFold
+    data: str
+    campaign: str
+    fractions: tuple[float, float, float]
+    round: int
+
+
+@overload
 def three_folds(
     logs: LoggedData, campaign: str, fractions: tuple[float, float, float] = FRACTIONS
-) -> Folds:
-    """Split one round's logs.
+) -> Folds: ...
+@overload
+def three_folds(
+    logs: LogStream, campaign: str, fractions: tuple[float, float, float] = FRACTIONS
+) -> StreamedFolds: ...
+def three_folds(
+    logs: LoggedData | LogStream,
+    campaign: str,
+    fractions: tuple[float, float, float] = FRACTIONS,
+) -> Folds | StreamedFolds:
+    """Split one round's logs: the same rows fall the same way in memory and as a stream.
 
     Args:
         logs: rows of one round.
@@ -58,13 +87,24 @@ def three_folds(
         found=short(fractions),
         cure=f"the default is {FRACTIONS}",
     )
-    rounds = {int(r) for r in set(logs.round.tolist())} if logs.round is not None else {0}
+    rounds = _rounds(logs)
     require(
         len(rounds) == 1,
         "a verdict is about the logs of one round",
-        found=f"rounds {sorted(rounds)}",
+        found=f"rounds {rounds}",
         cure="certify on the newest round; earlier ones serve learning",
     )
-    learn, select, certify = logs.split(fractions, salt=f"depsue campaign {campaign}")
-    shares = (fractions[0], fractions[1], fractions[2])
-    return Folds(learn, select, certify, logs.hash, campaign, shares, rounds.pop())
+    salt, (a, b, c) = f"depsue campaign {campaign}", fractions
+    shares = (a, b, c)  # a list would do as well, and is recorded as a tuple
+    if isinstance(logs, LogStream):
+        learn, select, certify = logs.split(shares, salt=salt)
+        return StreamedFolds(learn, select, certify, logs.hash, campaign, shares, rounds[0])
+    first, second, third = logs.split(shares, salt=salt)
+    return Folds(first, second, third, logs.hash, campaign, shares, rounds[0])
+
+
+def _rounds(logs: LoggedData | LogStream) -> list[int]:
+    """The distinct rounds, in order."""
+    if isinstance(logs, LogStream):
+        return list(logs.facts.rounds)
+    return [0] if logs.round is None else sorted({int(number) for number in logs.round.tolist()})

@@ -233,5 +233,13 @@ class Rules:
         """delta's parts, by name."""
         parts = {f"ceiling on V(pi0), {name}": c.delta for name, c in self.ceilings.items()}
         parts |= {f"margin, {name}": c.delta for name, c in self.credits.items()}
-        each = self.left(delta) / len(self.promises)
+        each = self.delta_each(delta)
         return parts | {promise.name: each for promise in self.promises}
+
+    def delta_each(self, delta: float) -> float:
+        """What each promise is tested at: what is left of delta, in equal parts."""
+        return self.left(delta) / len(self.promises)
+
+    def pairs(self, promise: Promise) -> bool:
+        """Whether the promise is tested on terms that are paired with pi0's."""
+        return promise.floor.ratio is not None and promise.name not in self.ceilings

@@ -7,24 +7,22 @@ min(w, clip) r and their bound must reach C. With a relative floor the terms are
 
 E[w r] is what pi earns where the logging policy could look; rewards elsewhere count as zero and
 clipping only lowers a weight, so E[term] <= V(pi) - rho V(pi0). Near pi0 both parts of a term
-are nearly equal, and its variance is a fraction of that of w r. A control variate (control.py)
+are nearly equal, and its variance is a fraction of that of w r. A control variate (`Control`)
 may be taken off both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from depsue.bounds import Normal, bound_named
+from depsue.bounds import BaseBound, Normal, bound_named
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import require
 from depsue.promises import Promise
-from depsue.protocols import Bound
 
 PAIRED = (
     "paired importance weighting: E[(min(w, clip) - rho w0) r] is at most V(pi) - rho V(pi0), for "
@@ -65,11 +63,20 @@ def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
     return Ceiling(rows.r_max - found.value, delta, found.n, logs.hash)
 
 
-class Zero(NamedTuple):
-    """(n,) values of mean zero that are taken off the terms, and declared limits of them."""
+@dataclass(frozen=True, eq=False)
+class ZeroMean:
+    """A control variate: (n,) values of mean zero to be taken off the terms, and their limits."""
 
     values: FloatArray
     lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class LimitedTerms:
+    """The terms of a promise, and a declared number that none of them can exceed."""
+
+    terms: ConservativeTerms
     upper: float
 
 
@@ -81,7 +88,7 @@ def safety_terms(
     clip: float,
     paired: FloatArray | None,
     largest: float,
-    zero: Zero | None = None,
+    zero: ZeroMean | None = None,
 ) -> ConservativeTerms:
     """The terms of one promise.
 
@@ -112,7 +119,7 @@ def safety_terms(
     return terms if zero is None else _controlled(terms, zero)
 
 
-def _controlled(terms: ConservativeTerms, zero: Zero) -> ConservativeTerms:
+def _controlled(terms: ConservativeTerms, zero: ZeroMean) -> ConservativeTerms:
     slack = ROUNDING * (zero.upper - zero.lower)
     return ConservativeTerms(
         terms.values - zero.values,
@@ -122,13 +129,13 @@ def _controlled(terms: ConservativeTerms, zero: Zero) -> ConservativeTerms:
     )
 
 
-def largest_term(clip: float, r_max: float, zero: Zero | None) -> float:
+def largest_term(clip: float, r_max: float, zero: ZeroMean | None) -> float:
     """What no term above can exceed."""
     if zero is None:
         return clip * r_max
     return clip * r_max - zero.lower + ROUNDING * (zero.upper - zero.lower)
 
 
-def bound_for(name: str, *, upper: float) -> Bound:
+def bound_for(name: str, *, upper: float) -> BaseBound:
     """The bound of that name; `upper` is what no term can exceed."""
     return Normal(upper=upper) if name == "normal" else bound_named(name)

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.folds import Folds, three_folds
+from depsue.certificates.folds import three_folds
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
-from depsue.certificates.stream import LogStream, StreamedFolds
-from depsue.certificates.streaming import streamed_verdicts
+from depsue.certificates.strict import verdicts_on
 from depsue.certificates.terms import Ceiling
-from depsue.certificates.trial import PromiseTest
 from depsue.data.logs import LoggedData
+from depsue.data.partitions import LogStream
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
 from depsue.policies import Mixture
@@ -61,8 +60,8 @@ def verify(
 
     Args:
         certificate: what was claimed.
-        logs: all rows of the round that it was certified on, in memory or as a stream: whichever
-            of the two it was certified from.
+        logs: all rows of the round that it was certified on, in memory or as a stream: it does not
+            matter which of the two it was certified from.
         policy: the policy that it is about.
         logging_policy: pi0, where the terms are paired and another policy logged the rows.
         base: the policy that logged the rows, where there is a control variate or groups.
@@ -80,8 +79,8 @@ def verify(
         error=ConfigError,
     )
     if logs.hash != certificate.data:
-        found = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
-        return Verification((found,))
+        words = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
+        return Verification((words,))
     differences = []
     own = hash_of(policy)
     if certificate.policy is not None and own != certificate.policy:
@@ -90,13 +89,8 @@ def verify(
             f"{certificate.policy[:12]}"
         )
     differences += _different_shares(certificate, policy)
-    fractions = certificate.fractions
-    campaign, three = certificate.campaign, (fractions[0], fractions[1], fractions[2])
-    folds: Folds | StreamedFolds
-    if isinstance(logs, LogStream):
-        folds = logs.folds(campaign, three)
-    else:
-        folds = three_folds(logs, campaign, three)
+    learn, select, certify = certificate.fractions
+    folds = three_folds(logs, certificate.campaign, (learn, select, certify))
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
@@ -105,24 +99,17 @@ def verify(
         differences.append(
             f"delta's parts are {rules.spent(certificate.delta)}, certified {certificate.spent}"
         )
-    levels = _levels(certificate, policy)
-    if isinstance(folds, StreamedFolds):
-        every = list(
-            streamed_verdicts(levels, folds.certify, rules, certificate.delta, logging_policy)
-        )
-    else:
-        trial = PromiseTest(folds.certify, rules, certificate.delta, logging_policy)
-        evidence = trial.evidence(levels.parts)
-        every = [trial(evidence.mixed(shares)) for shares in levels.shares]
-    for level, verdicts in enumerate(every[:-1], 1):
+    ladder = _ladder(certificate, policy)
+    levels = list(verdicts_on(ladder, folds.certify, rules, certificate.delta, logging_policy))
+    for level, verdicts in enumerate(levels[:-1], 1):
         if not all(verdict.passed for verdict in verdicts):
             differences.append(f"level {level} of the list does not pass: it ends there")
-    for claimed, verdict in zip(certificate.verdicts, every[-1], strict=True):
+    for claimed, verdict in zip(certificate.verdicts, levels[-1], strict=True):
         differences += _different(claimed, verdict)
     return Verification(tuple(differences))
 
 
-def _levels(certificate: Certificate, policy: Policy) -> MixtureLadder:
+def _ladder(certificate: Certificate, policy: Policy) -> MixtureLadder:
     """The levels up to the certified one, mixed of the policy's parts; the policy alone else.
 
     A level before it that has a part which the policy does not have cannot be built again.
@@ -208,14 +195,14 @@ def _different_shares(certificate: Certificate, policy: Policy) -> list[str]:
     return [f"the policy's shares are {short(own)}, certified were {short(certified)}"]
 
 
-def _different(claimed: Verdict, found: Verdict) -> list[str]:
+def _different(claimed: Verdict, recomputed: Verdict) -> list[str]:
     out = []
     for name in ("n", "delta", "mean", "bound", "need"):
-        a, b = getattr(claimed, name), getattr(found, name)
+        a, b = getattr(claimed, name), getattr(recomputed, name)
         if not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
             out.append(f"{claimed.promise.name}: {name} is {b:.9g}, certified was {a:.9g}")
-    if claimed.passed != found.passed:
+    if claimed.passed != recomputed.passed:
         out.append(
-            f"{claimed.promise.name}: the verdict is {'passed' if found.passed else 'failed'}"
+            f"{claimed.promise.name}: the verdict is {'passed' if recomputed.passed else 'failed'}"
         )
     return out

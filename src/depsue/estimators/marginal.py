@@ -63,8 +63,7 @@ class MIPS:
     def weights(self, policy: Policy, logs: LoggedData) -> FloatArray:
         """(n,) w(x_i, e_i)."""
         self._check(logs)
-        found: FloatArray = self._group_mass(policy, logs) / self._group_mass(self.pi0, logs)
-        return found
+        return np.asarray(self._group_mass(policy, logs) / self._group_mass(self.pi0, logs))
 
     def estimate(self, policy: Policy, logs: LoggedData) -> Estimate:
         """The mean of the terms."""

@@ -33,7 +33,7 @@ from depsue.certificates import (
     Rules,
     certify,
 )
-from depsue.certificates.trial import PromiseTest
+from depsue.certificates.promise_test import PromiseTest
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.drawn_by import require_drawn_by

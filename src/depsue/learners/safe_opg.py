@@ -17,9 +17,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from depsue.bounds import Hcope
+from depsue.bounds import Hcope, RewardedRows, rewarded_rows, tuning_rows
 from depsue.bounds.hcope import hcope_from_rewarded
-from depsue.bounds.rewarded import Rewarded, rewarded_rows, tuning_rows
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms
@@ -238,7 +237,7 @@ class _HcopeKernel:
 
     def __call__(self, weights: FloatArray) -> float:
         tuning, rest = (
-            Rewarded(weights[place].astype(np.float64), rewards, n)
+            RewardedRows(weights[place].astype(np.float64), rewards, n)
             for place, rewards, n in self._parts
         )
         bound = hcope_from_rewarded(tuning, rest, r_max=self._r_max, delta=self._delta)

@@ -14,7 +14,7 @@ import numpy as np
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates.trial import PromiseTest
+from depsue.certificates.promise_test import PromiseTest
 from depsue.data.catalogue import ActionCatalogue
 from depsue.errors import ConfigError
 from depsue.exploration.headroom import Aim

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from depsue.bounds import BaseBound, BoundRun, Partition
 from depsue.data.checks import FloatArray
 from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
 from depsue.errors import ConfigError, DepsueError, NotConservative
@@ -92,6 +93,7 @@ class BoundConformance:
         fixed: the same bound with the constants fixed that it tunes to delta or data, if any.
         on_units: a bound that treats rows as this one treats units, where that differs.
         weighted_only: True if it takes `WeightedTerms` only.
+        in_partitions: False if it needs all values at once.
         effort: multiplies the draws of coverage tests; `make soak` sets it by DEPSUE_SOAK.
         seed: where the draws start.
     """
@@ -100,6 +102,7 @@ class BoundConformance:
     fixed: Bound | None = None
     on_units: Bound | None = None
     weighted_only: bool = False
+    in_partitions: bool = True
     effort: float = float(os.environ.get("DEPSUE_SOAK", "1"))
     seed: int = 1 if "DEPSUE_SOAK" in os.environ else 0
 
@@ -185,6 +188,18 @@ class BoundConformance:
         )
         _same(self.bound.lower(repeated, 0.05), (self.on_units or self.bound).lower(terms, 0.05))
 
+    def test_partitions_do_not_matter(self) -> None:
+        if not (self.in_partitions and isinstance(self.bound, BaseBound)):
+            return
+        for case, world in enumerate((NEAR, NOVEL_MASS, RARE_WEIGHTS)):
+            terms = world.draw(self.rng(12, case))
+            whole = self.bound.lower(terms, 0.05)
+            for size in (1, 97, world.n - 1):
+                n = world.n if size > 1 else 60  # a pass over partitions of one row takes long
+                first = terms if n == world.n else _rows(terms, slice(n))
+                expected = whole if n == world.n else self.bound.lower(first, 0.05)
+                _same(in_partitions(self.bound, first, 0.05, size), expected)
+
     # refusals
 
     def test_refuses_terms_without_a_proof(self) -> None:
@@ -264,6 +279,27 @@ class BoundConformance:
                 f"the bound exceeded the value in {count} of {runs} draws at level {delta}: "
                 f"a valid bound does so with probability {chance:.2g}"
             )
+
+
+def in_partitions(
+    bound: BaseBound, terms: ConservativeTerms, delta: float, size: int
+) -> BoundValue:
+    """The bound from terms that come in partitions of `size` rows."""
+    n = len(terms.values)
+    parts = [_rows(terms, slice(start, start + size)) for start in range(0, n, size)]
+    run = BoundRun(bound, parts[0], n, delta)
+    while not run.done:
+        for part in parts:
+            run.see(Partition(part, run.seen))
+        run.end_pass()
+    return run.concluded()
+
+
+def _rows(terms: ConservativeTerms, rows: slice) -> ConservativeTerms:
+    """Some of the terms, which declare what all of them do."""
+    if isinstance(terms, WeightedTerms):
+        return WeightedTerms.of(terms.weights[rows], terms.rewards[rows], r_max=terms.r_max)
+    return replace(terms, values=terms.values[rows])
 
 
 def _weighted(weights: FloatArray, rewards: FloatArray, r_max: float = 1.0) -> WeightedTerms:

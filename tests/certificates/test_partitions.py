@@ -1,4 +1,4 @@
-"""Certifying by streaming: the certificate that the same rows give in memory."""
+"""Certifying over partitions: the certificate that the same rows give in memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from depsue.bounds import Betting, Hcope, Normal, Smoothing
-from depsue.bounds.passes import passes_of
 from depsue.certificates import (
     Ceiling,
     Certificate,
@@ -21,21 +19,17 @@ from depsue.certificates import (
     Reads,
     Rules,
     certify,
-    certify_stream,
-    stream_hash,
-    streaming,
+    strict,
     three_folds,
     verify,
 )
 from depsue.certificates.rules import Control
-from depsue.data import ActionCatalogue
+from depsue.data import ActionCatalogue, hashes
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, read_mapped
-from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError, DepsueError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
-from depsue.protocols import Bound, BoundValue
 from depsue.rewards import fit_linear
 
 N, BATCH = 3000, 700
@@ -104,7 +98,7 @@ def both(
     logs = read_mapped(Source.of(TABLE), mapping, CATALOGUE)
     rules_in_memory = replace(rules, assumptions=(*rules.assumptions, *mapping.assumptions))
     expected = certify(levels, three_folds(logs, "spring"), rules_in_memory, Reads(), **more)
-    found = certify_stream(levels, stream(mapping).folds("spring"), rules, Reads(), **more)
+    found = certify(levels, three_folds(stream(mapping), "spring"), rules, Reads(), **more)
     return expected, found
 
 
@@ -171,7 +165,7 @@ def test_the_batch_changes_nothing(batch: int, bound: str) -> None:
     rows, rules = TABLE[:400], Rules(PROMISES[:2], clip=4.0, bound=bound)
     levels = MixtureLadder((BETTER, NOVEL), SHARES[:1])
     expected, found = (
-        certify_stream(levels, stream(batch=size, rows=rows).folds("spring"), rules, Reads())
+        certify(levels, three_folds(stream(batch=size, rows=rows), "spring"), rules, Reads())
         for size in (100, batch)
     )
     assert_same(asdict(expected), asdict(found))
@@ -180,8 +174,8 @@ def test_the_batch_changes_nothing(batch: int, bound: str) -> None:
 def test_the_number_of_levels_in_a_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = Rules(clip=4.0)
     expected = [both(rules, mapping)[1] for mapping in (MAPPING, BY_UNIT)]
-    monkeypatch.setattr(streaming, "LEVELS", 2)
-    monkeypatch.setattr(streaming, "SUMS", 1)
+    monkeypatch.setattr(strict, "LEVELS_A_PASS", 2)
+    monkeypatch.setattr(strict, "UNIT_SUMS", 1)
     for one, mapping in zip(expected, (MAPPING, BY_UNIT), strict=True):
         assert_same(asdict(one), asdict(both(rules, mapping)[1]))
 
@@ -203,7 +197,7 @@ HASHED = {
 def test_the_hash_is_that_of_the_rows_in_memory(
     name: str, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_hash, "PIECE", 64)  # several parts, as in long logs
+    monkeypatch.setattr(hashes, "SORTED_AT_ONCE", 64)  # several parts, as in long logs
     mapping = HASHED[name]
     rows = TABLE.with_columns(one=pl.lit(1), p2=pl.col("p") * 2)
     if mapping.unit == "age":
@@ -217,7 +211,7 @@ def test_the_hash_is_that_of_the_rows_in_memory(
 def test_folds_hold_the_rows_that_they_hold_in_memory() -> None:
     for mapping in (MAPPING, BY_UNIT):
         expected = three_folds(read_mapped(Source.of(TABLE), mapping, CATALOGUE), "spring")
-        found = stream(mapping).folds("spring")
+        found = three_folds(stream(mapping), "spring")
         for name in ("learn", "select", "certify"):
             fold = getattr(found, name)
             assert fold.sample(10**9).hash == getattr(expected, name).hash
@@ -236,24 +230,22 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert found.hash == read_mapped(Source.of(TABLE), MAPPING, CATALOGUE).hash
 
 
-def test_an_attempt_is_counted_before_the_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_is_counted_before_the_rows_are_read() -> None:
     reads, rules = Reads(retries=True), Rules(clip=4.0)
-    folds = stream().folds("spring")
+    folds = three_folds(stream(), "spring")
 
-    def crash(*_: Any) -> None:
+    def crash(contexts: Any) -> Any:
         assert reads.count(folds.data) == 1
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(streaming, "_read", crash)
-        with pytest.raises(KeyboardInterrupt):
-            certify_stream(LEVELS, folds, rules, reads)
-    again = certify_stream(LEVELS, folds, rules, reads)
+    with pytest.raises(KeyboardInterrupt):
+        certify(MixtureLadder((OwnPolicy(crash, 5),), np.ones((1, 1))), folds, rules, reads)
+    again = certify(LEVELS, folds, rules, reads)
     assert again.attempt == 2 and again.delta == pytest.approx(0.05 / 4)
     once, logs = Reads(), read_mapped(Source.of(TABLE), MAPPING, CATALOGUE)
     certify(LEVELS, three_folds(logs, "summer"), rules, once)
     with pytest.raises(ConfigError, match=r"one verdict.*attempt 2"):  # the same rows, streamed
-        certify_stream(LEVELS, folds, rules, once)
+        certify(LEVELS, folds, rules, once)
 
 
 def test_a_certificate_can_be_verified_by_streaming_and_in_memory() -> None:
@@ -289,49 +281,49 @@ def test_malformed_rows_are_named_and_nothing_is_counted(name: str) -> None:
     column = expression.meta.output_name()
     broken = pl.when(pl.int_range(pl.len()) == 2950).then(expression).otherwise(column)
     with pytest.raises(DataError, match=words):
-        stream(BY_UNIT, rows=TABLE.with_columns(broken.alias(column))).folds("spring")
+        three_folds(stream(BY_UNIT, rows=TABLE.with_columns(broken.alias(column))), "spring")
 
 
 def test_a_file_that_breaks_off_gives_no_certificate(tmp_path: Path) -> None:
     for k in range(3):
         TABLE.write_parquet(tmp_path / f"{k}.parquet")
-    folds = LogStream.open(tmp_path, MAPPING, CATALOGUE).folds("spring")
+    folds = three_folds(LogStream.open(tmp_path, MAPPING, CATALOGUE), "spring")
     whole = (tmp_path / "1.parquet").read_bytes()
     (tmp_path / "1.parquet").write_bytes(whole[: len(whole) // 2])
     reads = Reads()
     with pytest.raises(DepsueError, match=r"must be readable|must not change"):
-        certify_stream(LEVELS, folds, Rules(clip=4.0), reads)
+        certify(LEVELS, folds, Rules(clip=4.0), reads)
     assert reads.count(folds.data) == 1  # the rows may have been seen
 
 
 def test_files_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
     TABLE.write_csv(tmp_path / "0.csv")
-    folds = LogStream.open(tmp_path / "0.csv", MAPPING, CATALOGUE).folds("spring")
+    folds = three_folds(LogStream.open(tmp_path / "0.csv", MAPPING, CATALOGUE), "spring")
     TABLE[:-1].write_csv(tmp_path / "0.csv")
     with pytest.raises(DepsueError, match=r"must not change.*2,999 rows.*3,000.*copy"):
-        certify_stream(LEVELS, folds, Rules(clip=4.0), Reads())
+        certify(LEVELS, folds, Rules(clip=4.0), Reads())
 
 
 def test_what_cannot_be_had_by_streaming_is_refused_before_it_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folds, reads = stream(BY_UNIT).folds("spring"), Reads()
+    folds, reads = three_folds(stream(BY_UNIT), "spring"), Reads()
     with pytest.raises(ConfigError, match=r"hcope clips rows.*'user'.*normal, betting"):
-        certify_stream(LEVELS, folds, RULES["hcope, absolute"], reads)
-    monkeypatch.setattr(streaming, "MOST_UNITS", 5)
+        certify(LEVELS, folds, RULES["hcope, absolute"], reads)
+    monkeypatch.setattr(strict, "MOST_UNITS", 5)
     with pytest.raises(ConfigError, match=r"may be 5 units.*'user'.*sample of the units"):
-        certify_stream(LEVELS, folds, Rules(clip=4.0), reads)
+        certify(LEVELS, folds, Rules(clip=4.0), reads)
     assert reads.count(folds.data) == 0
     with pytest.raises(ConfigError, match=r"a batch is a positive number.*0.*default"):
         stream(batch=0)
     rules = Rules((Promise(segment=("country", "DK")),))
     with pytest.raises(DataError, match=r"a segment needs rows.*'country'.*'DK'"):
-        certify_stream(LEVELS, stream().folds("spring"), rules, Reads())
+        certify(LEVELS, three_folds(stream(), "spring"), rules, Reads())
     with pytest.raises(DataError, match=r"every fold needs at least one row.*fold \d of 3"):
-        stream(rows=TABLE[:4]).folds("spring")
+        three_folds(stream(rows=TABLE[:4]), "spring")
     two = TABLE.with_columns(one=pl.int_range(pl.len()) % 2)
     with pytest.raises(ConfigError, match=r"logs of one round.*\[0, 1\]"):
-        stream(replace(MAPPING, round="one"), rows=two).folds("spring")
+        three_folds(stream(replace(MAPPING, round="one"), rows=two), "spring")
 
 
 def test_what_the_mapping_assumes_is_said() -> None:
@@ -339,61 +331,3 @@ def test_what_the_mapping_assumes_is_said() -> None:
     expected, found = both(Rules(clip=4.0), mapping)
     assert_same(asdict(expected), asdict(found))
     assert any("propensities were estimated" in words for words in found.assumptions)
-
-
-def driven(bound: Bound, values: Any, lower: float, delta: float = 0.05) -> BoundValue:
-    """A bound over terms in pieces of 37."""
-    terms = [
-        ConservativeTerms(values[k : k + 37], lower, proof="test")
-        for k in range(0, len(values), 37)
-    ]
-    found = passes_of(bound, terms[0], len(values), delta)
-    while True:
-        try:
-            see = next(found)
-        except StopIteration as done:
-            value: BoundValue = done.value
-            return value
-        for k, one in enumerate(terms):
-            see(one, 37 * k)
-
-
-HARD: dict[str, tuple[Any, float]] = {
-    "one astronomic value": (np.append(np.zeros(500), 1e6), -1.0),
-    "nothing": (np.zeros(500), 0.0),
-    "at the lower limit": (np.full(500, -1.0), -1.0),
-    "all alike": (np.full(500, 3.0), -1.0),
-    "few": (np.ones(30), -1.0),
-    "skewed": (np.random.default_rng(3).pareto(1.5, 2000), 0.0),
-}
-
-
-@pytest.mark.parametrize("name", HARD)
-def test_bounds_by_passes_are_those_in_memory(name: str) -> None:
-    values, lower = HARD[name]
-    for bound in (
-        Normal(upper=float(values.max()) + 1),
-        Smoothing(unit_scale=1.0),
-        Smoothing(scale=3.0),
-        Betting(unit_scale=1.0),
-        Betting(unit_scale=1.0, horizon=100, bets_for=0.1, cap=0.9),
-    ):
-        expected = bound.lower(ConservativeTerms(values, lower, proof="test"), 0.05)
-        found = driven(bound, values, lower)
-        assert_same(asdict(expected), asdict(found))
-
-
-def test_bounds_that_need_all_terms_are_refused() -> None:
-    terms = ConservativeTerms(np.ones(50), -1.0, proof="test")
-    weighted = WeightedTerms.of(np.ones(50), np.ones(50), r_max=1.0)
-    by_unit = replace(terms, unit=np.zeros(50, dtype=int))
-    for bound, like, words in (
-        (Betting(order="shuffled"), terms, r"in pieces.*shuffled.*into memory"),
-        (Hcope(), terms, r"in pieces.*Hcope.*ConservativeTerms"),
-        (Hcope(tau=2.0), weighted, r"in pieces.*tau=2.0"),
-        (Normal(upper=2.0), by_unit, r"stand for themselves.*sum the terms up by unit"),
-    ):
-        with pytest.raises(ConfigError, match=words):
-            passes_of(bound, like, 50, 0.05)
-    with pytest.raises(ConfigError, match=r"hcope needs at least 40 values.*30"):
-        next(passes_of(Hcope(), weighted, 30, 0.05))

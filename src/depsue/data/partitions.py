@@ -1,24 +1,43 @@
-"""Logs that are read a batch at a time, again and again: for more rows than memory holds."""
+"""Logs that are read a partition at a time, again and again: for more rows than memory holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depsue.certificates.folds import FRACTIONS, three_folds
-from depsue.certificates.stream_hash import Facts, facts_of
 from depsue.data.catalogue import ActionCatalogue
-from depsue.data.checks import Array, IntArray, naming, plain_ids
+from depsue.data.checks import (
+    Array,
+    FloatArray,
+    IntArray,
+    finite_matrix,
+    naming,
+    number_column,
+    plain_column,
+    plain_ids,
+    require_rows,
+    round_column,
+    time_column,
+)
 from depsue.data.folds import checked_fractions, fold_of_keys, keys_of_ids
-from depsue.data.keys import distinct_ids, mix64
+from depsue.data.hashes import HashedRows, Indexed, rows_hash
+from depsue.data.keys import distinct_ids, distinct_rows, mix64, row_keys
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
-from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
+from depsue.data.reading import (
+    Source,
+    contexts_of,
+    logs_of,
+    mapped,
+    open_source,
+    require_one_position,
+)
 from depsue.data.tables import tried
 from depsue.errors import DataError, require, short
 
@@ -26,11 +45,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH = 250_000
+"""Rows of a partition."""
 
 
 @dataclass(frozen=True, eq=False)
 class LogStream:
-    """Rows of a source through a mapping, in batches of checked `LoggedData`.
+    """Rows of a source through a mapping, in partitions of checked `LoggedData`.
 
     The files are read several times and must not change meanwhile; that every pass sees the same
     number of rows is checked.
@@ -39,7 +59,7 @@ class LogStream:
         source: where the rows lie.
         mapping: which column is what.
         catalogue: the A actions.
-        batch: rows in memory at a time; it changes no result.
+        batch: rows of a partition, in memory at a time; it changes no result.
     """
 
     source: Source
@@ -63,32 +83,15 @@ class LogStream:
         )
         require_one_position(self.source, self.mapping)
 
-    def folds(
-        self, campaign: str, fractions: tuple[float, float, float] = FRACTIONS
-    ) -> StreamedFolds:
-        """The three folds that `three_folds` makes of the same rows in memory."""
-        made = three_folds(cast(LoggedData, self), campaign, fractions)  # asks round, split, hash
-        learn, select, certify = (
-            cast(StreamedFold, fold) for fold in (made.learn, made.select, made.certify)
-        )
-        return StreamedFolds(
-            learn, select, certify, made.data, made.campaign, made.fractions, made.round
-        )
-
     @property
     def hash(self) -> str:
         """SHA-256 of the rows: that of the same rows in memory."""
         return self.facts.hash
 
-    @property
-    def round(self) -> IntArray:
-        """The distinct rounds."""
-        return self.facts.rounds
-
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> StreamFacts:
         """What all rows say, each of them checked: a pass for every column, once."""
-        return facts_of(self)
+        return _facts(self)
 
     def split(self, fractions: Sequence[float], *, salt: str) -> tuple[StreamedFold, ...]:
         """Folds as `LoggedData.split` makes them, by unit where there is one, else by row."""
@@ -112,15 +115,15 @@ class LogStream:
         return folds
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pl.DataFrame]]:
-        """The mapped rows, a batch at a time: the number of the first row, and the table."""
+        """The mapped rows, a partition at a time: the number of the first row, and the table."""
         import polars as pl
 
         frame = self._frame if columns is None else self._frame.select(list(columns))
         name, start, waiting = self.source.name, 0, list[pl.DataFrame]()
-        found = tried(
+        batches = tried(
             lambda: frame.collect_batches(chunk_size=self.batch, engine="streaming"), name
         )
-        while (table := tried(lambda: next(found, None), name)) is not None:
+        while (table := tried(lambda: next(batches, None), name)) is not None:
             waiting.append(table)
             while sum(map(len, waiting)) >= self.batch:
                 whole = pl.concat(waiting)
@@ -139,7 +142,7 @@ class LogStream:
         )
 
     def logs(self, table: pl.DataFrame, rows: IntArray) -> LoggedData:
-        """Rows of a batch as checked logs; errors name rows by (n,) their numbers."""
+        """Rows of a partition as checked logs; errors name rows by (n,) their numbers."""
         with naming({}, rows):
             return logs_of(table, self.mapping, self.catalogue)
 
@@ -188,8 +191,8 @@ class StreamedFold:
         """(n,) the fold of each key, as in `depsue.data.folds`."""
         return fold_of_keys(keys, np.asarray(self.shares), self.salt)
 
-    def pieces(self) -> Iterator[LoggedData]:
-        """Its rows, a batch at a time."""
+    def partitions(self) -> Iterator[LoggedData]:
+        """Its rows, a partition at a time."""
         for start, table in self.stream.tables():
             mine = self.of(self.stream.keys(table, start)) == self.which
             if mine.any():
@@ -204,22 +207,119 @@ class StreamedFold:
         import polars as pl
 
         step = np.uint64(max(1, -(-self.rows // most)))
-        found, rows = [], []
+        tables, rows = [], []
         for start, table in self.stream.tables():
             keys = self.stream.keys(table, start)
             mine = (self.of(keys) == self.which) & (mix64(mix64(keys)) % step == 0)
-            found.append(table.filter(mine))
+            tables.append(table.filter(mine))
             rows.append(start + np.flatnonzero(mine))
-        return self.stream.logs(pl.concat(found), np.concatenate(rows))
+        return self.stream.logs(pl.concat(tables), np.concatenate(rows))
 
 
-class StreamedFolds(NamedTuple):
-    """The three folds of one round's logs; see `Folds`."""
+@dataclass(frozen=True)
+class StreamFacts:
+    """What all rows of a stream say.
 
-    learn: StreamedFold
-    select: StreamedFold
-    certify: StreamedFold
-    data: str
-    campaign: str
-    fractions: tuple[float, float, float]
-    round: int
+    Args:
+        rows: n.
+        units: how many units; 0 without.
+        rounds: the distinct rounds.
+        hash: SHA-256 of the rows.
+    """
+
+    rows: int
+    units: int
+    rounds: tuple[int, ...]
+    hash: str
+
+
+def _facts(stream: LogStream) -> StreamFacts:
+    """Check every row, count them, and take their hash: each column is read by a pass of its own.
+
+    For contexts and units the 64-bit keys of those that are distinct within their partition are
+    kept, 8 bytes each.
+    """
+    context_keys, n, rounds = array("Q"), 0, set[int]()
+    for start, table in stream.tables():
+        logs = stream.logs(table, np.arange(start, start + len(table)))
+        context_keys.frombytes(row_keys(logs.contexts).tobytes())
+        rounds.update(np.unique(np.asarray(logs.round)).tolist())
+        n = start + len(table)
+    require_rows(n)
+    mapping, catalogue = stream.mapping, stream.catalogue
+
+    def contexts() -> Iterator[tuple[Array, IntArray]]:
+        names = [f"x:{name}" for name in (*mapping.numeric, *mapping.categorical)] or ["action"]
+        for _, table in stream.tables(names):
+            yield distinct_rows(finite_matrix(contexts_of(table, mapping), "context"))
+
+    def units() -> Iterator[tuple[Array, IntArray]]:
+        return (distinct_ids(ids) for ids in column("unit", lambda v: plain_ids(v, "unit"))())
+
+    def unit_keys() -> array[int]:
+        keys = array("Q")
+        for ids, _ in units():
+            keys.frombytes(keys_of_ids(ids).tobytes())
+        return keys
+
+    def column(role: str, read: Callable[[pl.Series], Array]) -> Callable[[], Iterator[Array]]:
+        return lambda: (read(table[role]) for _, table in stream.tables([role]))
+
+    def other(name: str) -> Callable[[], Iterator[Array]]:
+        return column(f"k:{name}", lambda values: plain_column(values, name))
+
+    held = [context_keys]
+    del context_keys  # the hash is to free them as soon as contexts are through
+    hashed = rows_hash(
+        HashedRows(
+            catalogue=catalogue.hash,
+            r_max=float(mapping.r_max),
+            n=n,
+            contexts=Indexed(contexts, held.pop),
+            action=column("action", catalogue.index),
+            reward=column("reward", lambda v: number_column(v, "reward", flags=True)),
+            propensity=column("propensity", lambda v: number_column(v, "propensity")),
+            units=None if mapping.unit is None else Indexed(units, unit_keys),
+            time=None if mapping.time is None else column("time", time_column),
+            round=column("action", lambda v: np.zeros(len(v)))
+            if mapping.round is None
+            else column("round", round_column),
+            others={name: other(name) for name in {*mapping.other_rewards, *mapping.segments}},
+        )
+    )
+    return StreamFacts(n, hashed.units, tuple(sorted(rounds)), hashed.hash)
+
+
+class UnitNumbers:
+    """Units numbered by first appearance over all partitions, with their rows: 20 bytes a unit.
+
+    Args:
+        most: how many units there are at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._keys = np.zeros(0, dtype=np.uint64)
+        self._number = np.zeros(0, dtype=np.int32)
+        self._rows = np.zeros(most)
+
+    def of(self, ids: Array, unit: IntArray) -> IntArray:
+        """(v,) the numbers of a partition's distinct ids; (n,) `unit` points rows at these."""
+        keys = keys_of_ids(ids)
+        place = np.searchsorted(self._keys, keys)
+        known = np.zeros(len(keys), dtype=bool)
+        inside = place < len(self._keys)
+        known[inside] = self._keys[place[inside]] == keys[inside]
+        numbers = np.empty(len(keys), dtype=np.int32)
+        numbers[known] = self._number[place[known]]
+        new = np.flatnonzero(~known)
+        numbers[new] = np.arange(len(self._keys), len(self._keys) + len(new))
+        order = new[np.argsort(keys[new])]
+        self._number = np.insert(self._number, place[order], numbers[order])
+        self._keys = np.insert(self._keys, place[order], keys[order])
+        self._rows[numbers] += np.bincount(unit, minlength=len(ids))
+        return numbers
+
+    @property
+    def rows(self) -> FloatArray:
+        """(v,) how many rows each unit has."""
+        return self._rows[: len(self._keys)]
