@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from depsue.check import CheckReport, check_logs
+
 PI = np.array([[0.5, 0.3, 0.15, 0.05], [0.1, 0.2, 0.3, 0.4]])
 
 
@@ -38,3 +40,11 @@ def good() -> pl.DataFrame:
 @pytest.fixture(scope="session")
 def make() -> Any:
     return good_logs
+
+
+def check(table: pl.DataFrame, **options: Any) -> CheckReport:
+    return check_logs(table, **options)
+
+
+def names(report: CheckReport) -> list[str]:
+    return [finding.name for finding in report.findings]
