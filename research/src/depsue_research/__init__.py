@@ -1,1 +1,1 @@
-"""Experiments: simulated worlds and the demo."""
+"""Experiments beside the product: the paper's two, hostile worlds, error rates, and its tests."""
