@@ -271,6 +271,35 @@ def hostile(
 
 
 @app.command()
+def forecasts(
+    rows: Annotated[int, typer.Option(min=100, help="Rows of the logs.")] = 12_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Worlds of each kind.")] = 20,
+    first_seed: Annotated[int, typer.Option(min=0, help="Of the first.")] = 9000,
+    workers: Annotated[int, typer.Option(min=1, max=512, help="Processes.")] = 1,
+    networks: Annotated[
+        bool, typer.Option("--networks", help="Blend networks into q-hat, and ask `explore`, too.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for plan.md and plan.png.")] = RESULTS,
+    kept: Annotated[Path, typer.Option(help="File of finished runs, not run again.")] = Path(
+        "plan-runs.jsonl"
+    ),
+) -> None:
+    """What `depsue plan` forecasts of certificates to come, against the certificates."""
+    from depsue.files import writable_folder
+    from depsue_research.forecasts import WORLDS, all_runs, write
+
+    folder = writable_folder(out)
+    tasks = [
+        (name, seed, rows, networks)
+        for seed in range(first_seed, first_seed + seeds)
+        for name in WORLDS
+    ]
+    runs = all_runs(tasks, kept, workers, typer.echo)
+    command = f"depsue-research forecasts --rows {rows} --seeds {seeds} --first-seed {first_seed}"
+    write(runs, folder, command + (" --networks" if networks else ""))
+
+
+@app.command()
 def monitor(
     replications: Annotated[
         int, typer.Option(min=1, help="Lives without a fault; of those with one, a tenth.")

@@ -1,20 +1,15 @@
 """What `plan` says of certificates to come, against the certificates.
 
-    python benchmarks/plan.py [--rows 12000] [--seeds 20] [--first-seed 9000] [--workers 1]
-                              [--networks] [--out docs/results] [--kept FILE]
-
 In three simulated worlds, for every seed a new world with new logs: `plan` reads the learn and
 select folds and says which novelty its pick is likely to be certified at, with the rows at hand
 and with four times as many. Then the certifying folds are read, of the rows at hand and of four
 times as many, by `certify` on the plan's own levels. A forecast is reached if the certificate
 allows at least as much. The reward model is linear, which takes a minute or two in all; with
-`--networks` it is a blend with small networks, and `explore` is asked too where pi0 can be called.
-Finished runs are kept in a file of JSON lines, and not run again.
+networks it is a blend with small networks, and `explore` is asked too where pi0 can be called.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -49,7 +44,7 @@ MODES = {True: "pi0 can be called", False: "only propensities"}
 TIMES = 4
 CAMPAIGN = "plan benchmark"
 REWARDS = RewardSettings(members=2, hidden=(16,), max_epochs=3)
-"""Of --networks."""
+"""Of the networks, where they are asked for."""
 SLACK = 5e-4
 """Half a step between levels."""
 
@@ -144,13 +139,6 @@ def runs_of(task: Task) -> list[Run]:
                 )
             )
     return found
-
-
-def kept_runs(path: Path) -> list[Run]:
-    """Runs that an earlier call finished."""
-    if not path.exists():
-        return []
-    return [Run(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 
 def task_of(run: Run) -> Task:
@@ -266,40 +254,31 @@ def write(runs: Sequence[Run], folder: Path, command: str) -> None:
     (folder / "plan.md").write_text(page(runs, command), encoding="utf-8")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=12_000)
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first-seed", type=int, default=9000)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--networks", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("docs/results"))
-    parser.add_argument("--kept", type=Path, default=Path("plan-runs.jsonl"))
-    options = parser.parse_args()
-    wanted: list[Task] = [
-        (name, seed, options.rows, options.networks)
-        for seed in range(options.first_seed, options.first_seed + options.seeds)
-        for name in WORLDS
-    ]
-    runs = [run for run in kept_runs(options.kept) if task_of(run) in wanted]
+def finished_runs(path: Path) -> list[Run]:
+    """Runs that an earlier call finished."""
+    if not path.exists():
+        return []
+    return [Run(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+
+
+def all_runs(
+    tasks: Sequence[Task], path: Path, workers: int, show: Callable[[str], None]
+) -> list[Run]:
+    """The runs of all tasks; those that are finished are read, the others are run and kept.
+
+    Args:
+        tasks: what is wanted.
+        path: a file of JSON lines with finished runs.
+        workers: processes.
+        show: called with a line for every task that ends.
+    """
+    runs = [run for run in finished_runs(path) if task_of(run) in tasks]
     done = {task_of(run) for run in runs}
-    todo = [task for task in wanted if task not in done]
-    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(runs_of, todo):
-            with options.kept.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(asdict(run)) + "\n" for run in found)
-            runs += found
-            print(
-                f"{len(runs)} of {2 * len(wanted)}: {found[0].world}, {found[0].seed}", flush=True
-            )
-    command = (
-        f"python benchmarks/plan.py --rows {options.rows} --seeds {options.seeds} "
-        f"--first-seed {options.first_seed}{' --networks' if options.networks else ''}"
-    )
-    write(runs, options.out, command)
-
-
-if __name__ == "__main__":
-    main()
+    todo = [task for task in tasks if task not in done]
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for results in pool.map(runs_of, todo):
+            with path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(run)) + "\n" for run in results)
+            runs += results
+            show(f"{len(runs)} of {2 * len(tasks)}: {results[0].world}, {results[0].seed}")
+    return runs
