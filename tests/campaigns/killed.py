@@ -130,7 +130,7 @@ class Soak:
                 if one.certified is not None and one.passed:
                     saved = home / name / f"round-{one.round}" / f"policy-{one.certified[:16]}"
                     artifacts.read(saved, family="policy")
-            for candidate in ledger.policies(name):
+            for candidate in ledger.candidates(name):
                 for part in ("old", "new"):
                     artifacts.read(home / name / candidate.folder / part, family="policy")
             for text in (home / name).rglob("*.json"):

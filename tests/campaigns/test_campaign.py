@@ -195,7 +195,7 @@ def test_a_full_disk_is_said_and_the_next_try_works(
         patch.setattr("depsue.files.write_synced", full)
         with pytest.raises(FileError, match="No space left on device"):
             campaign.train()
-    assert campaign.ledger.policies("spring") == ()
+    assert campaign.ledger.candidates("spring") == ()
     campaign.train()
     assert campaign.certify().state in ("passed", "failed")
 

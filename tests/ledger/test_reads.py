@@ -30,7 +30,7 @@ def _prepared(retries: bool) -> tuple[Ledger, Folds, list[MixtureLadder], list[s
     for one in hashes:
         fixed = {"delta": RULES.delta}
         known = {"policy_hash": one, "folder": "p", "trained_on": [logs.hash], "fixed": fixed}
-        ledger.record_policy("spring", 1, **known, by="ana")  # type: ignore[arg-type]
+        ledger.record_candidate("spring", 1, **known, by="ana")  # type: ignore[arg-type]
     return ledger, three_folds(logs, "spring"), levels, hashes
 
 

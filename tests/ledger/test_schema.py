@@ -143,7 +143,7 @@ def test_a_ledger_of_version_1_reads_as_it_was_written(old: Ledger, backend: str
     assert _plain(old.campaigns()) == expected.pop("campaigns")
     assert _plain(old.journal()) == expected.pop("journal")
     for campaign, records in expected.items():
-        for kind in ("observations", "policies", "attempts", "deployments"):
+        for kind in ("observations", "candidates", "attempts", "deployments"):
             assert _plain(getattr(old, kind)(campaign)) == records[kind]
     assert [attempt.state for attempt in old.attempts("spring")] == [
         "failed",

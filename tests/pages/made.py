@@ -106,7 +106,7 @@ class Made:
             pi0_policy=sha("pi0"),
             certain_policy=sha("certain", k),
         )
-        self.ledger.record_policy(
+        self.ledger.record_candidate(
             self.name,
             k,
             policy_hash=sha("candidate", k, try_),

@@ -78,7 +78,7 @@ def test_a_later_round_is_rehearsed(home: Path) -> None:
     fates = [cells[-1] for cells in found.cells]
     assert set(fates) <= {"passes", "fails", "not tested"} and fates[0] == "passes"
     assert found.enough and pick.novelty > found.certain
-    assert not summer.ledger.policies("summer")[1:], "nothing is recorded"
+    assert not summer.ledger.candidates("summer")[1:], "nothing is recorded"
     again = Campaign(summer.ledger, home, "summer", by="bo")
     harsh = settings_of(again.settings.explore, {"floor": "1", "delta": "0.000001"})
     less = planned(again, harsh, silent)

@@ -147,7 +147,7 @@ class Campaign:
         )
         folder = self.files.candidate(k, facts.hash)
         save_candidate(candidate, facts, folder, catalogue)
-        return self.ledger.record_policy(
+        return self.ledger.record_candidate(
             self.name,
             k,
             policy_hash=facts.hash,
@@ -296,7 +296,7 @@ class Campaign:
 
     def candidates(self, k: int) -> list[CandidateRecord]:
         """The candidates of round k, in the order in which they were trained."""
-        return [made for made in self.ledger.policies(self.name) if made.round == k]
+        return [made for made in self.ledger.candidates(self.name) if made.round == k]
 
     def newest_candidate(self, k: int) -> CandidateRecord:
         """The candidate that `certify` puts to the test in round k."""

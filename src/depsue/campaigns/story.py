@@ -334,7 +334,7 @@ def story_of(campaign: Campaign) -> Story:
     summaries, journal = campaign.summaries(), ledger.journal(name)
     records = ledger.deployments(name)
     attempts = {(one.round, one.policy_hash): one for one in ledger.attempts(name)}
-    candidates = ledger.policies(name)
+    candidates = ledger.candidates(name)
     tests = tuple(
         _candidate_test(one, attempts.get((one.round, one.policy_hash))) for one in candidates
     )
@@ -519,7 +519,7 @@ def _drift_found(campaign: Campaign) -> int | None:
         return None
     refuted = (
         one.round
-        for one in campaign.ledger.policies(campaign.name)
+        for one in campaign.ledger.candidates(campaign.name)
         if one.round > 1 and not CandidateFacts.of(one).ceilings
     )
     return next(refuted, None)

@@ -175,7 +175,7 @@ class Ledger:
             )
             return schema.record(ObservationRecord, row)
 
-    def record_policy(
+    def record_candidate(
         self,
         campaign: str,
         round: int,
@@ -314,7 +314,7 @@ class Ledger:
         """What was observed."""
         return self._list(schema.observations, ObservationRecord, campaign=campaign)
 
-    def policies(self, campaign: str) -> tuple[CandidateRecord, ...]:
+    def candidates(self, campaign: str) -> tuple[CandidateRecord, ...]:
         """The candidates."""
         return self._list(schema.policies, CandidateRecord, campaign=campaign)
 

@@ -66,7 +66,7 @@ def observe(ledger: Ledger, campaign: str, round: int, data: str, by: str = "ana
 
 def record(ledger: Ledger, campaign: str, round: int, policy: str, delta: float = 0.05) -> None:
     """Record a candidate."""
-    ledger.record_policy(
+    ledger.record_candidate(
         campaign,
         round,
         policy_hash=sha(policy),
@@ -112,7 +112,9 @@ class LedgerConformance:
         observe(ledger, "spring", 1, "d1")
         record(ledger, "spring", 2, "p3")
         assert [seen.data_hash for seen in ledger.observations("spring")] == [sha("d0"), sha("d1")]
-        assert [(candidate.round, candidate.folder) for candidate in ledger.policies("spring")] == [
+        assert [
+            (candidate.round, candidate.folder) for candidate in ledger.candidates("spring")
+        ] == [
             (1, "p1"),
             (1, "p2"),
             (2, "p3"),
@@ -132,11 +134,11 @@ class LedgerConformance:
 
     def test_the_same_again_is_the_first_one(self, ledger: Ledger) -> None:
         start(ledger)
-        before = (ledger.campaigns(), ledger.observations("spring"), ledger.policies("spring"))
+        before = (ledger.campaigns(), ledger.observations("spring"), ledger.candidates("spring"))
         lines = ledger.journal()
         start(ledger)
         observe(ledger, "spring", 0, "d0", by="bo")
-        after = (ledger.campaigns(), ledger.observations("spring"), ledger.policies("spring"))
+        after = (ledger.campaigns(), ledger.observations("spring"), ledger.candidates("spring"))
         assert after == before and ledger.journal() == lines
 
     def test_other_contents_are_refused(self, ledger: Ledger) -> None:
@@ -201,7 +203,7 @@ class LedgerConformance:
 
     def test_what_a_candidate_names_as_certain_needs_no_certificate(self, ledger: Ledger) -> None:
         start(ledger)
-        ledger.record_policy(
+        ledger.record_candidate(
             "spring",
             1,
             policy_hash=sha("p3"),
