@@ -105,7 +105,7 @@ def test_a_part_that_cannot_be_saved_is_named(tmp_path: Path) -> None:
     with pytest.raises(CannotBeSaved, match=r"only reward models.*Constant.*BaseRewardModel"):
         save(tilted, tmp_path / "p")
     assert hash_of(tilted) is None
-    with pytest.raises(CannotBeSaved, match="only reward models of depsue"):
+    with pytest.raises(CannotBeSaved, match="a Uniform cannot be saved: only reward models"):
         described(EVEN, REWARD_MODEL)
 
 

@@ -103,5 +103,5 @@ def _unknown_key(values: Any, known: Any, at: str = "") -> str | None:
             pairs.append((f"{at}{key}.", value, known[key]))
     elif isinstance(values, list | tuple) and isinstance(known, list | tuple):
         pairs = [(at, *both) for both in zip(values, known, strict=True)]
-    found = (_unknown_key(value, other, place) for place, value, other in pairs)
-    return next((key for key in found if key is not None), None)
+    deeper = (_unknown_key(value, other, place) for place, value, other in pairs)
+    return next((key for key in deeper if key is not None), None)

@@ -64,17 +64,22 @@ class OnnxScores:
     def read(cls, path: str | Path, **how: Any) -> OnnxScores:
         """The model in a file; `how` as above."""
         file = Path(path)
-        cure = "give the path of an .onnx file"
         try:
             size = file.stat().st_size
-            rule = f"an ONNX file may have {MOST_BYTES:,} bytes at most"
-            small = "export a smaller model, or give its scores as a ScoreTable"
-            found = f"{size:,} in {file}"
-            require(size <= MOST_BYTES, rule, found=found, cure=small, error=FileError)
+            require(
+                size <= MOST_BYTES,
+                f"an ONNX file may have {MOST_BYTES:,} bytes at most",
+                found=f"{size:,} in {file}",
+                cure="export a smaller model, or give its scores as a ScoreTable",
+                error=FileError,
+            )
             content = file.read_bytes()
         except OSError as problem:
-            found = f"{file}: {problem.strerror}"
-            raise FileError("the model must be readable", found=found, cure=cure) from problem
+            raise FileError(
+                "the model must be readable",
+                found=f"{file}: {problem.strerror}",
+                cure="give the path of an .onnx file",
+            ) from problem
         return cls(content, **how)
 
     @property
@@ -175,8 +180,9 @@ def _session(content: bytes) -> Any:
     try:
         outside = external_tensor(content)
     except ValueError as problem:
-        found = f"{len(content):,} bytes that are none"
-        raise FileError(rule, found=found, cure=cure) from problem
+        raise FileError(
+            rule, found=f"{len(content):,} bytes of something else", cure=cure
+        ) from problem
     require(
         outside is None,
         "an ONNX model must be one file",

@@ -111,8 +111,8 @@ def described(thing: object, family: str) -> tuple[str, dict[str, Any], Arrays]:
         part = state.parts[name]
         several = isinstance(part, Sequence)
         entries = []
-        for place, one in enumerate(part if several else [part]):
-            kind, inner, inner_arrays = described(one, part_family)
+        for place, member in enumerate(part if several else [part]):
+            kind, inner, inner_arrays = described(member, part_family)
             entries.append({"kind": kind, "settings": inner})
             prefix = place if several else name
             arrays |= {f"{prefix}.{key}": array for key, array in inner_arrays.items()}
@@ -151,9 +151,10 @@ def rebuilt(
             entry = own if name == WRAPPED else own.pop(name)
             several = isinstance(entry, list)
             loaded = []
-            for place, one in enumerate(entry if several else [entry]):
+            for place, member in enumerate(entry if several else [entry]):
                 below = _below(arrays, f"{place if several else name}.")
-                loaded.append(rebuilt(part_family, one["kind"], one["settings"], below, handed_in))
+                inner = member["kind"], member["settings"], below
+                loaded.append(rebuilt(part_family, *inner, handed_in))
             parts[name] = tuple(loaded) if several else loaded[0]
         return cls.from_state(State(own, arrays, parts, handed_in))
     except (KeyError, TypeError, ValueError, RuntimeError, DepsueError) as problem:
@@ -195,8 +196,8 @@ def _states(thing: object) -> Iterator[State]:
         return
     yield state
     for part in state.parts.values():
-        for one in part if isinstance(part, Sequence) else [part]:
-            yield from _states(one)
+        for member in part if isinstance(part, Sequence) else [part]:
+            yield from _states(member)
 
 
 def _savable(thing: object, family: str) -> Savable:
@@ -206,7 +207,7 @@ def _savable(thing: object, family: str) -> Savable:
             return whole
     what = {POLICY: "policies", REWARD_MODEL: "reward models"}[family]
     raise CannotBeSaved(
-        f"only {what} of depsue can be saved",
+        f"a {type(thing).__name__} cannot be saved: only {what} of depsue can",
         found=short(thing),
         cure=f"derive its class from {'BasePolicy' if family == POLICY else 'BaseRewardModel'} and "
         "give it a kind, state and from_state; or save it on its own",

@@ -23,6 +23,7 @@ from depsue.campaigns.files import (
 )
 from depsue.campaigns.observing import (
     assumptions_on_items,
+    assumptions_on_outside,
     changed_items,
     same_rows,
     summarised,
@@ -57,7 +58,6 @@ from depsue.policies import BasePolicy, Mixture, load, save
 from depsue.policies.restricted import RestrictedPolicy
 from depsue.progress import Watch, silent
 from depsue.rewards import BaseRewardModel
-from depsue.savable import outside_of
 from depsue.scores import Scores
 
 
@@ -129,11 +129,7 @@ class Campaign:
         declared = (
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
-            *(
-                f"pi0 is the model {name!r}, which is not in the files: what serves calls the same "
-                "one"
-                for name in outside_of(self.pi0)
-            ),
+            *assumptions_on_outside(self.pi0),
         )
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue

@@ -20,7 +20,7 @@ from depsue.errors import require
 from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
 from depsue.policies import BasePolicy, save
-from depsue.policies.given import NamedPolicy, given_policy
+from depsue.policies.named import NamedPolicy, named_policy
 from depsue.savable import outside_of
 
 LEDGER = "ledger.db"
@@ -61,7 +61,7 @@ def create(
         name: of the campaign, and the salt of its folds.
         logs: what pi0 logged: a file, a folder or a pattern.
         items: a file with one row per item.
-        pi0: the logging policy, or what names one: see `depsue.policies.given`.
+        pi0: the logging policy, or what names one: see `depsue.policies.named`.
         mapping: which column of the logs is what, or the TOML file that says so; None guesses.
         settings: what is fixed.
         novel: ids of the novel items; None takes the column `novel`, else what was never logged.
@@ -79,7 +79,7 @@ def create(
         guessed = ()
         mapping = mapping if isinstance(mapping, LogMapping) else read_mapping(mapping)
     report = check_logs(source, Path(items), mapping, id=id)
-    errors = [one for one in report.findings if one.severity == "error"]
+    errors = [finding for finding in report.findings if finding.severity == "error"]
     require(
         report.usable,
         errors[0].rule if errors else "logs must be usable",
@@ -101,7 +101,7 @@ def create(
     if isinstance(pi0, BasePolicy):
         named = NamedPolicy(pi0)
     else:
-        named = given_policy(pi0, catalogue, logs=rows, contexts=mapping)
+        named = named_policy(pi0, catalogue, logs=rows, contexts=mapping)
     policy = named.policy
     require_drawn_by(policy, rows)
     hash = required_hash(policy)
@@ -133,7 +133,7 @@ def create(
         summary=codec.plain(summary),
         by=by,
     )
-    warnings = [f"warning: {one.rule}: {one.value}; {one.cure}" for one in report.findings]
+    warnings = [f"warning: {seen.rule}: {seen.value}; {seen.cure}" for seen in report.findings]
     notes = (*guessed, *report.notes, *listed.notes, *named.notes, *warnings)
-    said = tuple(dict.fromkeys(notes))
-    return Campaign(ledger, home, name, by=by, notes=said, outside=outside_of(policy))
+    once = tuple(dict.fromkeys(notes))
+    return Campaign(ledger, home, name, by=by, notes=once, outside=outside_of(policy))

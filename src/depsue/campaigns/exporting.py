@@ -95,12 +95,12 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
         error=FileError,
     )
     deployed = campaign.ledger.deployments(campaign.name)
-    mine = [one for one in deployed if round is None or one.round == round]
+    mine = [made for made in deployed if round is None or made.round == round]
     require(
         bool(mine) or round is None,
         "an export is of a round that deployed something",
         found=f"round {round}",
-        cure=f"rounds with a deployment: {sorted({one.round for one in deployed}) or 'none yet'}",
+        cure=f"rounds with a deployment: {sorted({made.round for made in deployed}) or 'none yet'}",
     )
     hash = mine[-1].policy_hash if mine else campaign.terms.pi0
     k = mine[-1].round if mine else 0
@@ -126,7 +126,7 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
     write_items(campaign.files.items(at), partial / "items.parquet")
     write_mapping(campaign.files.mapping(at), partial / "mapping.toml")
     written = ["policy", "items.parquet", "mapping.toml"]
-    attempts = [one for one in campaign.ledger.attempts(campaign.name) if one.certified == hash]
+    attempts = [read for read in campaign.ledger.attempts(campaign.name) if read.certified == hash]
     if attempts and attempts[-1].certificate is not None:
         write_file(partial / "certificate.json", attempts[-1].certificate.encode())
         written.append("certificate.json")

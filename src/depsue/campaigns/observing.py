@@ -22,6 +22,7 @@ from depsue.estimators.weights import novelty_on
 from depsue.ledger import ObservationRecord
 from depsue.promises import Promise
 from depsue.protocols import Policy
+from depsue.savable import outside_of
 
 MOST_ITEMS = 2000
 """Novel items whose exposure is kept one by one: those shown most."""
@@ -96,6 +97,14 @@ def assumptions_on_items(summary: RoundSummary) -> list[str]:
     return words
 
 
+def assumptions_on_outside(pi0: Policy) -> list[str]:
+    """What a certificate must say where pi0 is saved by name alone."""
+    return [
+        f"pi0 is the model {name!r}, which is not in the files: what serves calls the same model"
+        for name in outside_of(pi0)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class ChangedItems:
     """The catalogue from now on.
@@ -136,7 +145,7 @@ def changed_items(old: ActionCatalogue, path: str | Path, id: str | None) -> Cha
     gone: Mask = items.withdrawn[order]
     novel = np.concatenate([old.novel, np.ones(len(arrived), dtype=bool)]) & ~gone
     features = items.catalogue.features
-    before, now = (0 if some is None else some.shape[1] for some in (old.features, features))
+    before, now = (0 if values is None else values.shape[1] for values in (old.features, features))
     require(
         (features is None) == (old.features is None) and (before == now or not items.described),
         "items are described by the same columns as before",

@@ -291,11 +291,11 @@ def plan(
 
 def _named(pi0: str, rows: LoggedData, mapping: LogMapping) -> Policy:
     """pi0 as it was named; a folder need not have been saved with the catalogue."""
-    from depsue.policies import given_policy, load
+    from depsue.policies import load, named_policy
 
     if Path(pi0).is_dir():
         return load(pi0)
-    return given_policy(pi0, rows.catalogue, logs=rows, contexts=mapping).policy
+    return named_policy(pi0, rows.catalogue, logs=rows, contexts=mapping).policy
 
 
 def _answering(policy: Policy, rows: LoggedData) -> Policy:

@@ -6,7 +6,7 @@
 from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load, save
-from depsue.policies.given import NamedPolicy, given_policy
+from depsue.policies.named import NamedPolicy, named_policy
 from depsue.policies.simple import (
     ByItem,
     EpsilonGreedy,
@@ -22,16 +22,16 @@ __all__ = [
     "BasePolicy",
     "ByItem",
     "EpsilonGreedy",
-    "NamedPolicy",
-    "Mixture",
-    "OnnxScores",
     "ExternalModel",
+    "Mixture",
+    "NamedPolicy",
+    "OnnxScores",
     "OwnPolicy",
     "ScoreTable",
     "SoftmaxOfScores",
     "Uniform",
-    "given_policy",
     "load",
     "naive_safe_exploration",
+    "named_policy",
     "save",
 ]

@@ -106,13 +106,13 @@ def fit_rewards(
     fit = _Fit(mlp, train, settings, seed)
     train_loss: list[float] = []
     heldout_loss: list[float] = []
-    kept: list[torch.Tensor] = []
+    best_weights: list[torch.Tensor] = []
     for epoch in range(settings.max_epochs):
         train_loss.append(fit.epoch())
         heldout_loss.append(_heldout_loss(model, heldout, settings, seed))
         best = int(np.argmin(heldout_loss))
         if best == epoch:
-            kept = [p.detach().clone() for p in mlp.parameters()]
+            best_weights = [p.detach().clone() for p in mlp.parameters()]
         name = "reward model" if not settings.conservatism else "reward model (CQL)"
         stop = epoch - best >= settings.patience
         total = epoch + 1 if stop else settings.max_epochs
@@ -120,7 +120,7 @@ def fit_rewards(
         if stop:
             break
     layers = len(mlp.weights)
-    mlp.weights, mlp.biases = kept[:layers], kept[layers:]
+    mlp.weights, mlp.biases = best_weights[:layers], best_weights[layers:]
     model.report = _report(model, train, heldout, train_loss, heldout_loss)
     return model
 

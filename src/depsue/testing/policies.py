@@ -1,4 +1,11 @@
-"""The conformance suite of policies: subclass it, set `policy` and `contexts`, done."""
+"""The conformance suite of policies: subclass it, set `policy` and `contexts`, done.
+
+::
+
+    class TestFavourite(PolicyConformance):
+        policy = Favourite(2, n_actions=6)
+        contexts = np.eye(3, dtype=np.float32)
+"""
 
 from __future__ import annotations
 
@@ -11,14 +18,18 @@ from depsue.data.checks import FloatArray
 from depsue.data.requests import Requests
 from depsue.errors import PolicyError
 from depsue.policies import BasePolicy, load, save
+from depsue.savable import hash_of
 
 
 class PolicyConformance:
-    """What every policy must do. A subclass gives `policy` and (u, d) `contexts`, u >= 3."""
+    """What every policy must do."""
 
     policy: ClassVar[Any]
+    """The policy that is tested."""
     contexts: ClassVar[FloatArray]
+    """(u, d) distinct contexts that it answers for, u >= 3."""
     savable: ClassVar[bool] = True
+    """False for a policy over a callable, which `save` must refuse."""
 
     def whole(self) -> FloatArray:
         """(u, A) all distributions."""
@@ -91,4 +102,5 @@ class PolicyConformance:
         save(self.policy, tmp_path / "p")
         again = load(tmp_path / "p")
         assert isinstance(again, BasePolicy)
+        assert hash_of(again) == hash_of(self.policy) is not None
         np.testing.assert_array_equal(again.probabilities(self.contexts), self.whole())

@@ -15,7 +15,7 @@ from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
-from depsue.policies import Mixture, NamedPolicy, Uniform, given_policy, load, save
+from depsue.policies import Mixture, NamedPolicy, Uniform, load, named_policy, save
 from depsue.policies.simple import ByItem
 from depsue.testing.policies import PolicyConformance
 
@@ -85,20 +85,20 @@ def same_after_saving(given: NamedPolicy, expected: Any, folder: Path) -> None:
     save(given.policy, folder / "pi0", catalogue=CATALOGUE)
     again = load(folder / "pi0", catalogue=CATALOGUE)
     np.testing.assert_array_equal(again.probabilities(CONTEXTS), found)
-    by_folder = given_policy(folder / "pi0", CATALOGUE)
+    by_folder = named_policy(folder / "pi0", CATALOGUE)
     np.testing.assert_array_equal(by_folder.policy.probabilities(CONTEXTS), found)
     assert given.notes and all(isinstance(note, str) for note in given.notes)
 
 
 def test_uniform_is_even_over_the_supported(tmp_path: Path) -> None:
-    given = given_policy("uniform", CATALOGUE)
+    given = named_policy("uniform", CATALOGUE)
     same_after_saving(given, [1 / 3, 1 / 3, 0, 1 / 3], tmp_path)
     assert "3 supported items" in given.notes[0]
 
 
 def test_logged_is_the_table_of_propensities(tmp_path: Path) -> None:
     p = np.array([0.7, 0.2, 0.1, 0.7 * (1 + 5e-7), 0.1])
-    given = given_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c", "a", "c"]))
+    given = named_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c", "a", "c"]))
     same_after_saving(given, TABLE, tmp_path)
     assert len(given.notes) == 1 and "approximation if the real pi0 looked" in given.notes[0]
     require_drawn_by(given.policy, logs(p, ["a", "b", "c", "a", "c"]))
@@ -106,22 +106,22 @@ def test_logged_is_the_table_of_propensities(tmp_path: Path) -> None:
 
 def test_logged_reads_the_rows_of_pi0_only() -> None:
     mixed = logs([0.7, 0.2, 0.1, 0.4, 0.3], ["a", "b", "c", "a", "new"], rounds=[0, 0, 0, 1, 1])
-    found = given_policy("logged", CATALOGUE, logs=mixed).policy.probabilities(CONTEXTS)
+    found = named_policy("logged", CATALOGUE, logs=mixed).policy.probabilities(CONTEXTS)
     np.testing.assert_allclose(found[0], TABLE)
     with pytest.raises(DataError, match="rows of round 0"):
-        given_policy("logged", CATALOGUE, logs=logs([0.3], ["a"], rounds=[1]))
+        named_policy("logged", CATALOGUE, logs=logs([0.3], ["a"], rounds=[1]))
 
 
 @pytest.mark.parametrize("total", [0.9991, 1.0009])
 def test_logged_is_renormalised_within_what_certificates_allow(total: float) -> None:
     rows = logs(np.array([0.7, 0.2, 0.1]) * total, ["a", "b", "c"])
-    policy = given_policy("logged", CATALOGUE, logs=rows).policy
+    policy = named_policy("logged", CATALOGUE, logs=rows).policy
     np.testing.assert_allclose(policy.probabilities(CONTEXTS)[0], TABLE)
     require_drawn_by(policy, rows)
 
 
 def test_items_never_logged_get_nothing_and_a_note() -> None:
-    given = given_policy("logged", CATALOGUE, logs=logs([0.7, 0.3], ["a", "b"]))
+    given = named_policy("logged", CATALOGUE, logs=logs([0.7, 0.3], ["a", "b"]))
     np.testing.assert_allclose(given.policy.probabilities(CONTEXTS)[0], [0.7, 0.3, 0, 0])
     assert given.notes[1].endswith("never logged get probability 0: 'c'")
 
@@ -130,20 +130,20 @@ def test_logged_refuses_what_is_no_table() -> None:
     rows = logs([0.7, 0.2, 0.1, 0.200001], ["a", "b", "c", "b"])
     words = r"one propensity per item.*row 3: \"item 'b': 0.200001, but 0.2 in row 1.*a table by"
     with pytest.raises(DataError, match=words):
-        given_policy("logged", CATALOGUE, logs=rows)
+        named_policy("logged", CATALOGUE, logs=rows)
     for p, words in (
         ([0.7, 0.2, 0.0985], "sum 0.9985 over the 3 items logged, of 3 supported"),
         ([0.7, 0.2, 0.1015], r"sum 1.0015 over the 3 items"),
     ):
         with pytest.raises(DataError, match=words):
-            given_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c"]))
+            named_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c"]))
     with pytest.raises(ConfigError, match="logged needs the logs"):
-        given_policy("logged", CATALOGUE)
+        named_policy("logged", CATALOGUE)
 
 
 def test_a_model_of_probabilities(tmp_path: Path) -> None:
     weights = onnx_file(tmp_path / "model.onnx")
-    given = given_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
+    given = named_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax(CONTEXTS @ weights)
     same_after_saving(given, expected, tmp_path)
@@ -152,7 +152,7 @@ def test_a_model_of_probabilities(tmp_path: Path) -> None:
 
 def test_a_model_of_scores(tmp_path: Path) -> None:
     weights = onnx_file(tmp_path / "model.onnx", columns=4, softmax=False)
-    given = given_policy(f"scores:{tmp_path}/model.onnx", CATALOGUE, logs=by_context())
+    given = named_policy(f"scores:{tmp_path}/model.onnx", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax((CONTEXTS @ weights)[:, ~NOVEL])
     same_after_saving(given, expected, tmp_path)
@@ -163,19 +163,19 @@ def test_a_model_of_scores(tmp_path: Path) -> None:
 def test_scores_are_not_taken_for_probabilities(tmp_path: Path, with_logs: bool) -> None:
     onnx_file(tmp_path / "model.onnx", softmax=False)
     with pytest.raises(PolicyError, match=r"must be probabilities.*scores:model\.onnx"):
-        given_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context() if with_logs else None)
+        named_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context() if with_logs else None)
 
 
 def test_a_model_that_shows_novel_items_is_refused(tmp_path: Path) -> None:
     onnx_file(tmp_path / "model.onnx", columns=4)
     with pytest.raises(PolicyError, match="not show a novel item. Found: item 'new' with prob"):
-        given_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
+        named_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
 
 
 def test_a_model_of_other_items_or_features_is_refused(tmp_path: Path) -> None:
     onnx_file(tmp_path / "model.onnx", columns=5)
     with pytest.raises(PolicyError, match="5 columns in model.onnx, 4 items, 3 supported"):
-        given_policy(tmp_path / "model.onnx", CATALOGUE)
+        named_policy(tmp_path / "model.onnx", CATALOGUE)
     onnx_file(tmp_path / "model.onnx")
     other = LoggedData.from_arrays(
         contexts=[[1.0]],
@@ -186,7 +186,7 @@ def test_a_model_of_other_items_or_features_is_refused(tmp_path: Path) -> None:
         r_max=1.0,
     )
     with pytest.raises(PolicyError, match="must have the 2 features"):
-        given_policy(tmp_path / "model.onnx", CATALOGUE, logs=other)
+        named_policy(tmp_path / "model.onnx", CATALOGUE, logs=other)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
@@ -194,7 +194,7 @@ def test_a_table_of_probabilities(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"pi0.{kind}"
     table = wide().drop("new")
     table.write_parquet(path) if kind == "parquet" else table.write_csv(path)
-    given = given_policy(path, CATALOGUE, logs=by_context())
+    given = named_policy(path, CATALOGUE, logs=by_context())
     same_after_saving(given, PI, tmp_path)
     require_drawn_by(given.policy, by_context())
     assert given.notes[1] == "contexts of the table: 'x', 'y'"
@@ -203,13 +203,13 @@ def test_a_table_of_probabilities(tmp_path: Path, kind: str) -> None:
 def test_a_table_with_named_contexts_in_another_order(tmp_path: Path) -> None:
     table = wide(segment=["u", "v", "w"]).select("segment", "y", "c", "x", "a", "new", "b")
     table.write_parquet(tmp_path / "pi0.parquet")
-    given = given_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["x", "y"])
+    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["x", "y"])
     same_after_saving(given, PI, tmp_path)
     assert given.notes[1] == "columns of the table that are not read: 'segment'"
     with pytest.raises(DataError, match="unless a mapping says how to read text"):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE)
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE)
     with pytest.raises(ConfigError, match=r"contexts=\['x'\]"):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts="x")
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts="x")
 
 
 def test_a_table_read_as_the_mapping_reads_the_logs(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_table_read_as_the_mapping_reads_the_logs(tmp_path: Path) -> None:
     rows = rows.with_columns(x=pl.Series(CONTEXTS[:, 0]), land=pl.Series(lands))
     rows.write_parquet(tmp_path / "logs.parquet")
     own = read_from(tmp_path / "logs.parquet", mapping, CATALOGUE)
-    given = given_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=own, contexts=mapping)
+    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=own, contexts=mapping)
     np.testing.assert_allclose(given.policy.probabilities(own.contexts), PI, rtol=1e-9)
     require_drawn_by(given.policy, own)
 
@@ -233,7 +233,7 @@ def test_a_table_without_contexts_is_one_row(tmp_path: Path) -> None:
     pl.DataFrame({"a": [0.7], "b": [0.2], "c": [0.1]}).write_csv(tmp_path / "pi0.csv")
     mapping = LogMapping(action="item", reward="click", propensity="p")
     for contexts in ((), mapping):
-        given = given_policy(tmp_path / "pi0.csv", CATALOGUE, contexts=contexts)
+        given = named_policy(tmp_path / "pi0.csv", CATALOGUE, contexts=contexts)
         np.testing.assert_allclose(given.policy.probabilities(np.zeros((1, 1)))[0], TABLE)
 
 
@@ -242,18 +242,18 @@ def test_a_table_with_a_column_of_lists(tmp_path: Path, width: int) -> None:
     lists = (PI if width == 4 else PI[:, ~NOVEL]).tolist()
     table = wide().select("x", "y").with_columns(probabilities=pl.Series(lists))
     table.write_parquet(tmp_path / "pi0.parquet")
-    given = given_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
+    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
     same_after_saving(given, PI, tmp_path)
     short = table.with_columns(probabilities=pl.Series([[0.5, 0.5]] * 3))
     short.write_parquet(tmp_path / "pi0.parquet")
     with pytest.raises(DataError, match="shape .3, 2.*lists of 3 or 4, in the order"):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE)
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE)
 
 
 def test_a_table_of_scores(tmp_path: Path) -> None:
     scores = np.random.default_rng(1).normal(size=(3, 4))
     wide(scores).write_parquet(tmp_path / "s.parquet")
-    given = given_policy(f"scores:{tmp_path}/s.parquet", CATALOGUE, logs=by_context())
+    given = named_policy(f"scores:{tmp_path}/s.parquet", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax(scores[:, ~NOVEL])
     same_after_saving(given, expected, tmp_path)
@@ -261,17 +261,17 @@ def test_a_table_of_scores(tmp_path: Path) -> None:
 
 def test_rows_rounded_in_a_csv_are_renormalised(tmp_path: Path) -> None:
     wide(PI * 1.0004).write_csv(tmp_path / "pi0.csv")
-    given = given_policy(tmp_path / "pi0.csv", CATALOGUE, logs=by_context())
+    given = named_policy(tmp_path / "pi0.csv", CATALOGUE, logs=by_context())
     same_after_saving(given, PI, tmp_path)
 
 
 def test_a_repeated_context_must_have_one_answer(tmp_path: Path) -> None:
     path = tmp_path / "pi0.parquet"
     pl.concat([wide(), wide()]).write_parquet(path)
-    same_after_saving(given_policy(path, CATALOGUE), PI, tmp_path)
+    same_after_saving(named_policy(path, CATALOGUE), PI, tmp_path)
     pl.concat([wide(), wide(PI[[0, 2, 1]])]).write_parquet(path)
     with pytest.raises(DataError, match="row 4: .*row 1 has the same context and other numbers"):
-        given_policy(path, CATALOGUE)
+        named_policy(path, CATALOGUE)
 
 
 def changed(row: int, place: int, value: float) -> Any:
@@ -298,25 +298,25 @@ def test_a_table_that_is_no_policy_is_refused(
 ) -> None:
     table.write_parquet(tmp_path / "pi0.parquet")
     with pytest.raises(DataError, match=words):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE)
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE)
 
 
 def test_a_table_must_cover_the_logs(tmp_path: Path) -> None:
     wide()[:2].write_parquet(tmp_path / "pi0.parquet")
     with pytest.raises(PolicyError, match="1 of 3 contexts are not in it"):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
     with pytest.raises(DataError, match="column must be in the file.*'z'"):
-        given_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["z"])
+        named_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["z"])
 
 
 def test_a_saved_policy_must_be_of_this_catalogue_and_show_nothing_new(tmp_path: Path) -> None:
     save(Uniform(~NOVEL), tmp_path / "plain")
     with pytest.raises(FileError, match="saved for this catalogue"):
-        given_policy(tmp_path / "plain", CATALOGUE)
+        named_policy(tmp_path / "plain", CATALOGUE)
     exploring = Mixture([Uniform(~NOVEL), Uniform(NOVEL)], [0.9, 0.1])
     save(exploring, tmp_path / "new", catalogue=CATALOGUE)
     with pytest.raises(PolicyError, match="'new' with probability up to 0.1"):
-        given_policy(tmp_path / "new", CATALOGUE, logs=by_context())
+        named_policy(tmp_path / "new", CATALOGUE, logs=by_context())
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_other_words_are_refused(
         Path(name).write_text("nothing of the kind")
     Path("empty.csv").write_text("")
     with pytest.raises(FileError, match=words):
-        given_policy(text, CATALOGUE)
+        named_policy(text, CATALOGUE)
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.4], [1.5, -0.5], [[1.0]], [float("nan"), 1.0]])
