@@ -76,6 +76,9 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     found = ok("observe", "spring", "june.parquet")["status"]
     assert (found["round"], found["history"][1]["rows"]) == (2, ROWS)
     assert "campaign spring: round 2 of 2" in run("status").output
+    report, story = ok("report", "spring", "--out", "report.html"), ok("status", "spring")
+    assert report["page"] == "report.html" and report["report"]["story"] == story
+    assert report["report"]["words"]["headline"] in Path("report.html").read_text()
     assert run("rollback", "spring", answer="\n").exit_code == 1
     assert ok("rollback", "spring", "--yes")["status"]["serving"].startswith("pi0, since")
 

@@ -50,7 +50,7 @@ class Browser:
 
     def get(self, path: str, **headers: str) -> Reply:
         """Open a page, or read its JSON."""
-        return self._call("GET", path, b"", headers)
+        return self.call("GET", path, b"", headers)
 
     def post(
         self, path: str, fields: dict[str, str] | None = None, *, csrf: str | None = None, **h: str
@@ -59,13 +59,13 @@ class Browser:
         if csrf is None and not self.csrf and path != "/login":
             self.get(path)
         given = {"csrf": self.csrf if csrf is None else csrf, **(fields or {})}
-        return self._call("POST", path, urlencode(given).encode(), h)
+        return self.call("POST", path, urlencode(given).encode(), h)
 
     def login(self, token: str) -> Reply:
         """Log in."""
         return self.post("/login", {"token": token, "next": "/"})
 
-    def _call(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
+    def call(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
         path, _, query = path.partition("#")[0].partition("?")
         given = {"host": "localhost", "accept": "text/html", **self.more, **headers}
         if self.cookies:

@@ -82,10 +82,15 @@ def service(home: Path) -> Iterator[Service]:
 
 
 @pytest.fixture
-def app(service: Service, home: Path) -> App:
+def pages(service: Service, home: Path) -> Dashboard:
+    """The pages; no token is asked for."""
+    return Dashboard(service, Access(home, open_to_all=True))
+
+
+@pytest.fixture
+def app(service: Service, home: Path, pages: Dashboard) -> App:
     """The application; no token is asked for."""
-    access = Access(home, open_to_all=True)
-    return App(service, access, pages=Dashboard(service, access))
+    return App(service, Access(home, open_to_all=True), pages=pages)
 
 
 @pytest.fixture
@@ -95,9 +100,14 @@ def visit(app: App) -> Browser:
 
 
 @pytest.fixture
-def guarded(service: Service, home: Path) -> tuple[App, str]:
+def access(home: Path) -> Access:
+    """Whose tokens count where one is asked for."""
+    return Access(home)
+
+
+@pytest.fixture
+def guarded(service: Service, access: Access) -> tuple[App, str]:
     """The application that asks for tokens, and an admin's."""
-    access = Access(home)
     token = access.add("admin", "ana")
     return App(service, access, pages=Dashboard(service, access)), token
 

@@ -14,6 +14,7 @@ from tests.pages.conftest import explore
 from depsue.campaigns import Campaign, open_home
 from depsue.errors import DepsueError
 from depsue.pages import dashboard
+from depsue.pages.dashboard import Dashboard
 from depsue.pages.plan_report import PlanResult
 from depsue.pages.planning import defaults, plan_page, planned, settings_of
 from depsue.progress import silent
@@ -37,12 +38,12 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     goes_on.set()
 
 
-def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser) -> None:
+def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser, pages: Dashboard) -> None:
     assert 'id="floor"' in visit.get(SPRING).text
     sent = visit.post(SPRING, {"floor": "0.9", "objective": "balanced"})
     assert (sent.status, sent.to) == (303, SPRING)
-    job = visit.app._pages._plans.of("spring")  # type: ignore[attr-defined]
-    assert job.done.wait(120)
+    job = pages.plans.of("spring")
+    assert job is not None and job.done.wait(120)
     twin = visit.get(f"{SPRING}.json").json
     assert twin["asked"] == {
         "floor": "0.9",
@@ -87,7 +88,7 @@ def test_a_later_round_is_rehearsed(home: Path) -> None:
 
 
 def test_progress_is_shown_and_plans_are_made_one_at_a_time(
-    visit: Browser, slow: threading.Event
+    visit: Browser, pages: Dashboard, slow: threading.Event
 ) -> None:
     visit.post(SPRING)
     page = visit.get(SPRING).text
@@ -101,7 +102,8 @@ def test_progress_is_shown_and_plans_are_made_one_at_a_time(
     assert refusal.status == 422
     assert "One at a time" in refusal.text
     slow.set()
-    assert visit.app._pages._plans.of("spring").done.wait(60)  # type: ignore[attr-defined]
+    job = pages.plans.of("spring")
+    assert job is not None and job.done.wait(60)
     assert visit.post(SUMMER).status == 303
 
 
@@ -120,7 +122,7 @@ def test_progress_is_shown_and_plans_are_made_one_at_a_time(
     ],
 )
 def test_what_cannot_be_planned_is_refused_at_once(
-    visit: Browser, slow: threading.Event, field: str, value: str, said: str
+    visit: Browser, pages: Dashboard, slow: threading.Event, field: str, value: str, said: str
 ) -> None:
     refusal = visit.post(SPRING, {field: value})
     assert refusal.status == 422
@@ -129,11 +131,12 @@ def test_what_cannot_be_planned_is_refused_at_once(
     assert visit.get(f"{SPRING}.json").json["under_way"] is False
 
 
-def test_a_plan_that_fails_says_why(visit: Browser, home: Path) -> None:
+def test_a_plan_that_fails_says_why(visit: Browser, pages: Dashboard, home: Path) -> None:
     spring = Campaign(open_home(home), home, "spring", by="bo")
     spring.files.save_place(0, str(home / "gone.parquet"))
     visit.post(SPRING)
-    assert visit.app._pages._plans.of("spring").done.wait(60)  # type: ignore[attr-defined]
+    job = pages.plans.of("spring")
+    assert job is not None and job.done.wait(60)
     page = visit.get(SPRING).text
     assert "It came to nothing: the logs of round 0 must be where they were observed" in page
 

@@ -45,14 +45,15 @@ def test_pages_ask_for_a_login_and_lead_back(guarded: Guarded) -> None:
     assert browser.get("/login?next=/campaigns/summer").to == "/campaigns/summer"
 
 
-def test_the_cookie_is_for_this_server_alone(guarded: Guarded, home: Path) -> None:
+def test_the_cookie_is_for_this_server_alone(
+    guarded: Guarded, service: Service, home: Path
+) -> None:
     app, token = guarded
     given = Browser(app).login(token).headers["set-cookie"]
     assert given.endswith("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict")
     assert token not in given
     behind = Browser(app, x_forwarded_proto="https").login(token).headers["set-cookie"]
     assert behind.endswith("; Secure")
-    service = app._service
     made = App(service, Access(home), pages=Dashboard(service, Access(home), secure=True))
     assert Browser(made).login(token).headers["set-cookie"].endswith("; Secure")
 
@@ -67,10 +68,10 @@ def test_programs_bring_a_token(guarded: Guarded, path: str) -> None:
     assert program.get(path, authorization="Bearer another").status == 401
 
 
-def test_only_admins_enter(guarded: Guarded, home: Path) -> None:
+def test_only_admins_enter(guarded: Guarded, access: Access, home: Path) -> None:
     app, _ = guarded
     lesser = Access(home).add("decide", "shop")
-    app._access.refresh()
+    access.refresh()
     for token in (lesser, "guessed", "", "ü" * 300):
         browser = Browser(app)
         refusal = browser.login(token)
@@ -98,7 +99,11 @@ def test_logout_ends_the_session(logged_in: Browser) -> None:
 
 
 def test_a_session_ends_with_its_token_and_in_time(
-    logged_in: Browser, home: Path, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+    logged_in: Browser,
+    home: Path,
+    guarded: Guarded,
+    access: Access,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app, token = guarded
     other = Browser(app)
@@ -110,7 +115,7 @@ def test_a_session_ends_with_its_token_and_in_time(
     assert other.get("/").status == 303  # it is gone
     assert logged_in.get("/").status == 200
     Access(home).remove("ana")
-    app._access.refresh()
+    access.refresh()
     assert logged_in.get("/").status == 303
 
 
@@ -123,8 +128,9 @@ def test_sessions_are_limited(guarded: Guarded, monkeypatch: pytest.MonkeyPatch)
     assert [one.get("/").status for one in browsers] == [303, 200, 200]
 
 
-def test_a_form_of_another_session_is_refused(logged_in: Browser, guarded: Guarded) -> None:
-    service: Service = logged_in.app._service
+def test_a_form_of_another_session_is_refused(
+    logged_in: Browser, guarded: Guarded, service: Service
+) -> None:
     other = Browser(guarded[0])
     other.login(guarded[1])
     other.get("/")
@@ -150,12 +156,12 @@ def test_a_form_of_another_session_is_refused(logged_in: Browser, guarded: Guard
     ],
 )
 def test_a_form_from_another_site_is_refused(
-    logged_in: Browser, visit: Browser, headers: dict[str, str]
+    logged_in: Browser, visit: Browser, service: Service, headers: dict[str, str]
 ) -> None:
     visit.get(STOP)
     for browser in (logged_in, visit):
         assert browser.post(STOP, SURE, **headers).status == 403
-        assert not browser.app._service.stopped
+        assert not service.stopped
     assert logged_in.post("/login", {"token": "x"}, **headers).status == 403
 
 
@@ -179,4 +185,4 @@ def test_who_logged_out_is_led_to_the_login_by_a_form_too(guarded: Guarded) -> N
 def test_only_pages_are_sent_to(visit: Browser) -> None:
     visit.get(STOP)
     assert visit.post("/campaigns/spring.json").status == 405
-    assert visit._call("PUT", "/", b"", {}).status == 405
+    assert visit.call("PUT", "/", b"", {}).status == 405

@@ -1,22 +1,31 @@
-"""What the ledger keeps of a round, typed: what a candidate fixed, and what its rows sum up to.
+"""What the ledger keeps of a round, typed: what a candidate fixed, its test, what rows sum up to.
 
-The ledger's own records hold JSON values; `CandidateFacts.of` and `RoundSummary.of` read them, in
-today's layout or an earlier one.
+The ledger's own records hold JSON values; `CandidateFacts.of`, `CandidateTest.of` and
+`RoundSummary.of` read them, in today's layout or an earlier one.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from depsue import codec
-from depsue.certificates import Ceiling, Control, Credit, MixtureLadder, Rules
+from depsue.certificates import (
+    Ceiling,
+    Certificate,
+    Control,
+    Credit,
+    MixtureLadder,
+    Rules,
+    Verdict,
+)
 from depsue.errors import CannotBeSaved
 from depsue.exploration.round import Expected, FrozenCandidate
-from depsue.ledger import CandidateRecord, ObservationRecord
+from depsue.ledger import AttemptRecord, CandidateRecord, ObservationRecord
 from depsue.promises import Promise, upgraded_promise
 from depsue.protocols import Policy, RewardModel
 from depsue.savable import hash_of
@@ -157,6 +166,114 @@ def _upgraded_facts(values: dict[str, Any]) -> dict[str, Any]:
         today["pi0_policy"], *beside = values["certain"]
         today["certain_policy"] = beside[0] if beside else None
     return today
+
+
+@dataclass(frozen=True)
+class LadderLevel:
+    """One mixture of a candidate's ladder: its novelty and anticipated value / V(pi0)."""
+
+    novelty: float
+    value: float
+
+
+@dataclass(frozen=True)
+class CandidateTest:
+    """One candidate, and what came of its test.
+
+    Args:
+        round: that it was made for.
+        candidate: its hash.
+        trained_at, trained_by, trained_on: when, by whom, and hashes of the data.
+        expected: anticipated values of its parts.
+        trust: share of what the reward model promised of unseen actions that came true.
+        levels: its ladder, in the order of testing.
+        state: passed, failed, open, abandoned, or not tested.
+        attempt: which read of the certifying rows; None before.
+        data: hash of the certifying rows; "" before.
+        begun_at, begun_by, ended_at, ended_by: the test.
+        note: why it was given up; "" else.
+        policy: hash of the policy that was certified; None without.
+        certificate: None without a verdict.
+        text: the certificate as it was written; "" without.
+    """
+
+    round: int
+    candidate: str
+    trained_at: datetime
+    trained_by: str
+    trained_on: tuple[str, ...]
+    expected: Expected
+    trust: float
+    levels: tuple[LadderLevel, ...]
+    state: str = "not tested"
+    attempt: int | None = None
+    data: str = ""
+    begun_at: datetime | None = None
+    begun_by: str = ""
+    ended_at: datetime | None = None
+    ended_by: str | None = None
+    note: str = ""
+    policy: str | None = None
+    certificate: Certificate | None = None
+    text: str = ""
+
+    @classmethod
+    def of(cls, candidate: CandidateRecord, attempt: AttemptRecord | None) -> CandidateTest:
+        """A recorded candidate, and the attempt on it; None before there is one."""
+        facts = CandidateFacts.of(candidate)
+        trained = cls(
+            round=candidate.round,
+            candidate=candidate.policy_hash,
+            trained_at=candidate.at,
+            trained_by=candidate.by,
+            trained_on=tuple(candidate.trained_on),
+            expected=facts.expected,
+            trust=facts.trust,
+            levels=tuple(LadderLevel(nu, facts.expected.value(nu)) for nu in facts.novelties),
+        )
+        if attempt is None:
+            return trained
+        text = attempt.certificate
+        return replace(
+            trained,
+            state=attempt.state,
+            attempt=attempt.attempt,
+            data=attempt.data_hash,
+            begun_at=attempt.at,
+            begun_by=attempt.by,
+            ended_at=attempt.finished_at,
+            ended_by=attempt.finished_by,
+            note=attempt.note or "",
+            policy=attempt.certified,
+            certificate=None if text is None else Certificate.from_json(text),
+            text=text or "",
+        )
+
+    @property
+    def tested(self) -> int:
+        """How many levels were tested."""
+        return 0 if self.certificate is None else self.certificate.tested
+
+    @property
+    def certified(self) -> LadderLevel | None:
+        """The level that passed; None if none did."""
+        if self.certificate is None or not self.certificate.passed:
+            return None
+        novelty = self.certificate.novelty
+        return LadderLevel(novelty, self.expected.value(novelty))
+
+    @property
+    def failed(self) -> LadderLevel | None:
+        """The level at which the test failed; None if none did."""
+        last = self.levels[: self.tested][-1:]
+        if not last or (self.certified is not None and last[0].novelty == self.certified.novelty):
+            return None
+        return last[0]
+
+    def verdict(self, promise: str) -> Verdict:
+        """On the promise of that name."""
+        verdicts = () if self.certificate is None else self.certificate.verdicts
+        return next(verdict for verdict in verdicts if verdict.promise.name == promise)
 
 
 @dataclass(frozen=True)

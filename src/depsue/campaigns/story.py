@@ -20,13 +20,10 @@ from typing import Any, Literal
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.exposure import Exposure, exposure_of
-from depsue.campaigns.records import CandidateFacts, RoundSummary
-from depsue.certificates import Certificate, Verdict
-from depsue.exploration.round import Choice, Expected
+from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundSummary
+from depsue.exploration.round import Choice
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
-    AttemptRecord,
-    CandidateRecord,
     DeploymentRecord,
     JournalEntry,
 )
@@ -107,8 +104,10 @@ class Story:
     @property
     def plain(self) -> PromiseHistory | None:
         """The strictest promise about the logs' own reward over all rows; None if none is."""
-        observed = [one for one in self.promises if one.outcomes and one.promise.plain]
-        return max(observed, key=lambda one: one.outcomes[0].need, default=None)
+        observed = [
+            history for history in self.promises if history.outcomes and history.promise.plain
+        ]
+        return max(observed, key=lambda history: history.outcomes[0].need, default=None)
 
     def tests_of(self, k: int) -> tuple[CandidateTest, ...]:
         """The candidates of round k, oldest first."""
@@ -231,82 +230,6 @@ class PromiseHistory:
 
 
 @dataclass(frozen=True)
-class LadderLevel:
-    """One mixture of a candidate's ladder: its novelty and anticipated value / V(pi0)."""
-
-    novelty: float
-    value: float
-
-
-@dataclass(frozen=True)
-class CandidateTest:
-    """One candidate, and what came of its test.
-
-    Args:
-        round: that it was made for.
-        candidate: its hash.
-        trained_at, trained_by, trained_on: when, by whom, and hashes of the data.
-        expected: anticipated values of its parts.
-        trust: share of what the reward model promised of unseen actions that came true.
-        levels: its ladder, in the order of testing.
-        state: passed, failed, open, abandoned, or not tested.
-        attempt: which read of the certifying rows; None before.
-        data: hash of the certifying rows; "" before.
-        begun_at, begun_by, ended_at, ended_by: the test.
-        note: why it was given up; "" else.
-        policy: hash of the policy that was certified; None without.
-        certificate: None without a verdict.
-        text: the certificate as it was written; "" without.
-    """
-
-    round: int
-    candidate: str
-    trained_at: datetime
-    trained_by: str
-    trained_on: tuple[str, ...]
-    expected: Expected
-    trust: float
-    levels: tuple[LadderLevel, ...]
-    state: str = "not tested"
-    attempt: int | None = None
-    data: str = ""
-    begun_at: datetime | None = None
-    begun_by: str = ""
-    ended_at: datetime | None = None
-    ended_by: str | None = None
-    note: str = ""
-    policy: str | None = None
-    certificate: Certificate | None = None
-    text: str = ""
-
-    @property
-    def tested(self) -> int:
-        """How many levels were tested."""
-        return 0 if self.certificate is None else self.certificate.tested
-
-    @property
-    def certified(self) -> LadderLevel | None:
-        """The level that passed; None if none did."""
-        if self.certificate is None or not self.certificate.passed:
-            return None
-        novelty = self.certificate.novelty
-        return LadderLevel(novelty, self.expected.value(novelty))
-
-    @property
-    def failed(self) -> LadderLevel | None:
-        """The level at which the test failed; None if none did."""
-        last = self.levels[: self.tested][-1:]
-        if not last or (self.certified is not None and last[0].novelty == self.certified.novelty):
-            return None
-        return last[0]
-
-    def verdict(self, promise: str) -> Verdict:
-        """On the promise of that name."""
-        verdicts = () if self.certificate is None else self.certificate.verdicts
-        return next(verdict for verdict in verdicts if verdict.promise.name == promise)
-
-
-@dataclass(frozen=True)
 class DeployedPolicy:
     """What was put in service.
 
@@ -333,14 +256,14 @@ def story_of(campaign: Campaign) -> Story:
     ledger, name, explore = campaign.ledger, campaign.name, campaign.settings.explore
     summaries, journal = campaign.summaries(), ledger.journal(name)
     records = ledger.deployments(name)
-    attempts = {(one.round, one.policy_hash): one for one in ledger.attempts(name)}
-    candidates = ledger.candidates(name)
+    attempts = {(read.round, read.policy_hash): read for read in ledger.attempts(name)}
     tests = tuple(
-        _candidate_test(one, attempts.get((one.round, one.policy_hash))) for one in candidates
+        CandidateTest.of(candidate, attempts.get((candidate.round, candidate.policy_hash)))
+        for candidate in ledger.candidates(name)
     )
     choice_of = cache(campaign.choice_of)  # it reads certificates again each time
     deployments = tuple(
-        _deployed(one, choice_of(one.round, one.policy_hash), tests) for one in records
+        _deployed(record, choice_of(record.round, record.policy_hash), tests) for record in records
     )
     k = campaign.round
     history = tuple(
@@ -348,8 +271,8 @@ def story_of(campaign: Campaign) -> Story:
         for j in range(min(k, campaign.rounds) + 1)
     )
     promises = tuple(
-        PromiseHistory(one, tuple(_outcomes(one, campaign, summaries, deployments, tests)))
-        for one in explore.promises
+        PromiseHistory(promise, tuple(_outcomes(promise, campaign, summaries, deployments, tests)))
+        for promise in explore.promises
     )
     concerns = tuple(_concerns(explore, promises, tests, deployments, _drift_found(campaign)))
     may_deploy = () if k > campaign.rounds or campaign.deployed(k) else campaign.choices(k)
@@ -377,46 +300,10 @@ def story_of(campaign: Campaign) -> Story:
     )
 
 
-def is_paired(verdict: Verdict) -> bool:
-    """Whether the bound is one on V(pi) - rho V(pi0), not on V(pi)."""
-    return verdict.promise.floor.ratio is not None and verdict.ceiling is None
-
-
 def _against(above: float, error: float) -> Against:
     if abs(above) <= 2 * error:
         return "unclear"
     return "above" if above > 0 else "below"
-
-
-def _candidate_test(candidate: CandidateRecord, attempt: AttemptRecord | None) -> CandidateTest:
-    facts = CandidateFacts.of(candidate)
-    trained = CandidateTest(
-        round=candidate.round,
-        candidate=candidate.policy_hash,
-        trained_at=candidate.at,
-        trained_by=candidate.by,
-        trained_on=tuple(candidate.trained_on),
-        expected=facts.expected,
-        trust=facts.trust,
-        levels=tuple(LadderLevel(nu, facts.expected.value(nu)) for nu in facts.novelties),
-    )
-    if attempt is None:
-        return trained
-    text = attempt.certificate
-    return replace(
-        trained,
-        state=attempt.state,
-        attempt=attempt.attempt,
-        data=attempt.data_hash,
-        begun_at=attempt.at,
-        begun_by=attempt.by,
-        ended_at=attempt.finished_at,
-        ended_by=attempt.finished_by,
-        note=attempt.note or "",
-        policy=attempt.certified,
-        certificate=None if text is None else Certificate.from_json(text),
-        text=text or "",
-    )
 
 
 def _deployed(
@@ -444,7 +331,7 @@ def _round(
 ) -> RoundStory:
     read = [test for test in tests if test.attempt is not None]
     passed = [test.certified.novelty for test in read if test.certified is not None]
-    deployed = [one.what for one in deployments if one.round == k]
+    deployed = [policy.what for policy in deployments if policy.round == k]
     story = RoundStory(
         round=k,
         served=deployed[-1] if deployed else None,
@@ -486,12 +373,14 @@ def _outcomes(
     need = promise.floor.of(first.mean)
     need_error = (promise.floor.ratio or 0.0) * first.error
     for k in range(min(len(summaries), campaign.rounds) + 1):
-        served = [one.policy for one in deployments if one.round == k][-1:]
+        served = [deployed.policy for deployed in deployments if deployed.round == k][-1:]
         outcome = PromiseOutcome(k, 0, None, None, need, need_error)
         if k < len(summaries):
-            seen = summaries[k].promises[promise.name]
-            margin = None if k == 0 else (seen.mean - need) * seen.rows
-            outcome = PromiseOutcome(k, seen.rows, seen.mean, seen.error, need, need_error, margin)
+            reward = summaries[k].promises[promise.name]
+            margin = None if k == 0 else (reward.mean - need) * reward.rows
+            outcome = PromiseOutcome(
+                k, reward.rows, reward.mean, reward.error, need, need_error, margin
+            )
             served = [summaries[k].served]
         passed = [test for test in tests if test.round == k and test.certified is not None]
         if passed:
@@ -500,7 +389,7 @@ def _outcomes(
             decisions = (campaign.settings.decisions or before.rows) * share
             outcome = replace(
                 outcome,
-                certified=verdict.bound + (need if is_paired(verdict) else 0.0),
+                certified=verdict.bound + (need if verdict.paired else 0.0),
                 counted_on=verdict.credit * decisions,
                 followed=served == [passed[-1].policy],
             )
@@ -518,9 +407,9 @@ def _drift_found(campaign: Campaign) -> int | None:
     if not (explore.no_drift and relative):
         return None
     refuted = (
-        one.round
-        for one in campaign.ledger.candidates(campaign.name)
-        if one.round > 1 and not CandidateFacts.of(one).ceilings
+        candidate.round
+        for candidate in campaign.ledger.candidates(campaign.name)
+        if candidate.round > 1 and not CandidateFacts.of(candidate).ceilings
     )
     return next(refuted, None)
 
@@ -532,12 +421,14 @@ def _concerns(
     deployments: Sequence[DeployedPolicy],
     drift: int | None,
 ) -> Iterator[Concern]:
-    for one in promises:
-        below = tuple(outcome.round for outcome in one.observed[1:] if outcome.against == "below")
+    for history in promises:
+        below = tuple(
+            outcome.round for outcome in history.observed[1:] if outcome.against == "below"
+        )
         if explore.safety == "each" and below:
-            yield Concern("round below", one.promise.name, below)
-        if explore.safety == "cumulative" and one.together == "below":
-            yield Concern("together below", one.promise.name)
+            yield Concern("round below", history.promise.name, below)
+        if explore.safety == "cumulative" and history.together == "below":
+            yield Concern("together below", history.promise.name)
     for test in tests:
         if test.certificate is not None and test.certificate.kind == "paper":
             yield Concern("paper certificate", rounds=(test.round,))
@@ -554,7 +445,9 @@ def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHis
     """The mood of a campaign; `state` is of the newest test in the round under way."""
     if concerns or state in ("failed", "abandoned"):
         return "bad"
-    above = any(outcome.against == "above" for one in promises for outcome in one.observed[1:])
+    above = any(
+        outcome.against == "above" for history in promises for outcome in history.observed[1:]
+    )
     return "good" if above or state == "passed" else "plain"
 
 
@@ -586,7 +479,7 @@ def _status_lines(story: Story) -> Iterator[str]:
     explore = story.settings
     per = "for each deployment" if explore.per == "deployment" else "for the whole campaign"
     safety = "each deployment" if explore.safety == "each" else "all deployments together"
-    floors = "; ".join(f"{one.name} {one.floor}" for one in explore.promises)
+    floors = "; ".join(f"{promise.name} {promise.floor}" for promise in explore.promises)
     at = "over" if story.over else f"round {story.round} of {story.rounds}"
     yield f"campaign {story.name}: {at}"
     yield f"  promise   {floors} (delta {explore.delta:g} {per}, {safety})"
@@ -595,24 +488,30 @@ def _status_lines(story: Story) -> Iterator[str]:
         yield f"  {'or' if place else 'deploy':<9} {choice.why} (--what {choice.what})"
     yield f"  next      {story.next}"
     yield ""
-    yield (
-        f"  {'round':>5} {'verdict':>9} {'certified':>9} {'served':>9} {'rows':>9} {'novelty':>8} "
-        f"{'value':>8} {'floor':>8} {'margin':>9}"
-    )
     outcomes = story.promises[0].outcomes or (None,)
-    for one, outcome in zip(story.history, outcomes, strict=True):
-        observed = None if outcome is None or outcome.mean is None else outcome
-        mean, need, margin = (
-            (None, None, None) if observed is None
-            else (observed.mean, observed.need, observed.margin)
-        )  # fmt: skip
-        yield (
-            f"  {one.round:>5} {one.verdict or '-':>9} {_number(one.certified, '.3f'):>9} "
-            f"{one.served or '-':>9} {_number(one.rows, ',d'):>9} {_number(one.novelty, '.3f'):>8} "
-            f"{_number(mean, '.4f'):>8} {_number(need, '.4f'):>8} "
-            f"{_number(margin, '+,.1f'):>9}"
-        )
+    rows = [
+        _status_cells(past, outcome) for past, outcome in zip(story.history, outcomes, strict=True)
+    ]
+    headings = (
+        "round", "verdict", "certified", "served", "rows", "novelty", "value", "floor", "margin",
+    )  # fmt: skip
+    for cells in (headings, *rows):
+        widths = zip(cells, (5, 9, 9, 9, 9, 8, 8, 8, 9), strict=True)
+        yield "  " + " ".join(f"{cell:>{width}}" for cell, width in widths)
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _status_cells(past: RoundStory, outcome: PromiseOutcome | None) -> tuple[str, ...]:
+    def number(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    return (
+        str(past.round),
+        past.verdict or "-",
+        number(past.certified, ".3f"),
+        past.served or "-",
+        number(past.rows, ",d"),
+        number(past.novelty, ".3f"),
+        number(None if outcome is None else outcome.mean, ".4f"),
+        number(None if outcome is None else outcome.need, ".4f"),
+        number(None if outcome is None else outcome.margin, "+,.1f"),
+    )

@@ -47,6 +47,11 @@ class Verdict:
         """Whether the bound reached the need."""
         return self.bound >= self.need
 
+    @property
+    def paired(self) -> bool:
+        """Whether the bound is one on V(pi) - rho V(pi0), not on V(pi)."""
+        return self.promise.floor.ratio is not None and self.ceiling is None
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -170,5 +175,5 @@ def _upgraded(values: Any) -> Any:
 
 def _of(verdict: Verdict) -> str:
     """What the bound is on, where it is not the value itself."""
-    paired = verdict.promise.floor.ratio is not None and verdict.ceiling is None
+    paired = verdict.paired
     return "of the value less that floor: " if paired else ""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -324,14 +324,14 @@ def status(
     """Where a campaign stands: round, floor, margin, and what may be deployed now."""
     from depsue.campaigns import Campaign, open_home, story_of
 
-    book = open_home(home, ledger)
-    names = [one.name for one in book.campaigns()] if name is None else [name]
-    found = [story_of(Campaign(book, home, one, by="reader")) for one in names]
+    opened = open_home(home, ledger)
+    names = [record.name for record in opened.campaigns()] if name is None else [name]
+    stories = [story_of(Campaign(opened, home, each, by="reader")) for each in names]
     if as_json:
-        shown: Any = [one.as_json() for one in found]
-        typer.echo(json.dumps(shown if name is None else shown[0], indent=1))
+        values = [story.as_json() for story in stories]
+        typer.echo(json.dumps(values if name is None else values[0], indent=1))
     else:
-        typer.echo("\n\n".join(str(one) for one in found) or "no campaigns yet")
+        typer.echo("\n\n".join(str(story) for story in stories) or "no campaigns yet")
 
 
 @app.command()
@@ -386,12 +386,18 @@ def report(
     ledger: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the campaign's story as one self-contained HTML page."""
-    from depsue.pages.report import write_report
+    """Write the campaign's story as one self-contained HTML page; --json prints what it shows."""
+    from depsue import codec
+    from depsue.campaigns import story_of
+    from depsue.pages.report import report_of, write_report
 
     campaign = _opened(name, home, ledger, "reader")
     page = write_report(campaign, out or campaign.files.folder / "report.html")
-    typer.echo(json.dumps({"page": str(page)}) if as_json else f"the report: {page}")
+    if as_json:
+        report = report_of(story_of(campaign))
+        typer.echo(codec.encode({"page": str(page), "report": report}, indent=1))
+    else:
+        typer.echo(f"the report: {page}")
 
 
 def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:

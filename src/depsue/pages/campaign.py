@@ -78,7 +78,7 @@ def glance(story: Story, state: str | None) -> Glance:
         round=at_round(story),
         headline=words.headline,
         serving=words.serving,
-        promises=tuple(f"{one.name} {one.floor}" for one in story.settings.promises),
+        promises=tuple(f"{promise.name} {promise.floor}" for promise in story.settings.promises),
         floor=None if first is None else first.outcomes[0].need,
         margin=None if first is None else first.margin,
         state=state,

@@ -8,7 +8,7 @@ import numpy as np
 
 from depsue import rng
 from depsue.campaigns import Campaign, Story
-from depsue.campaigns.story import CandidateTest, LadderLevel, is_paired
+from depsue.campaigns.records import CandidateTest, LadderLevel
 from depsue.certificates import Certificate, MixtureLadder, Verdict, verify
 from depsue.errors import FileError
 from depsue.ledger import AttemptRecord, CandidateRecord
@@ -179,7 +179,7 @@ def _details(verdict: Verdict) -> VerdictDetails:
         f"{verdict.bound:.6f}",
         f"{verdict.need + 0.0:.6f}",  # no -0.000000
         f"{verdict.credit:.6f}",
-        "paired with pi0" if is_paired(verdict) else ceiling,
+        "paired with pi0" if verdict.paired else ceiling,
     )
     constants = tuple(
         (name, f"{value:.6g}" if isinstance(value, float) else str(value))
@@ -200,7 +200,9 @@ def _verdict_sentences(test: CandidateTest) -> list[str]:
         "rests on holds."
     )
     if test.certified is None:
-        failed = ", ".join(one.promise.name for one in certificate.verdicts if not one.passed)
+        failed = ", ".join(
+            verdict.promise.name for verdict in certificate.verdicts if not verdict.passed
+        )
         return [f"The test failed: {failed}. Nothing of this list may be deployed.", claim]
     return [
         f"The test passed at a novelty of {test.certified.novelty:.1%}, level {certificate.tested} "
@@ -228,11 +230,13 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[s
         watch: shows progress.
     """
     read = next(
-        one
-        for one in campaign.ledger.attempts(campaign.name)
-        if (one.round, one.attempt) == (k, attempt)
+        record
+        for record in campaign.ledger.attempts(campaign.name)
+        if (record.round, record.attempt) == (k, attempt)
     )
-    candidate = next(one for one in campaign.candidates(k) if one.policy_hash == read.policy_hash)
+    candidate = next(
+        record for record in campaign.candidates(k) if record.policy_hash == read.policy_hash
+    )
     certificate = Certificate.from_json(read.certificate or "")
     watch("logs", 0, 1, "")
     logs = campaign.logs(k - 1)

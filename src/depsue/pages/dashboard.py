@@ -92,7 +92,7 @@ class Dashboard(Pages):
         self._service, self._access = service, access
         self._secure = secure
         self._sessions = Sessions(access, service.campaign.by)
-        self._plans, self._checks = Jobs(), Jobs()
+        self.plans, self.recomputations = Jobs(), Jobs()
         self._stories = Stories()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="depsue-pages")
 
@@ -171,7 +171,7 @@ class Dashboard(Pages):
                 glances.append(glance(self._stories.of(self._open(name)), state))
             except DepsueError as problem:
                 glances.append(Glance(name, path_of(name), state=state, problem=str(problem)))
-        glances.sort(key=lambda one: one.name != served)
+        glances.sort(key=lambda campaign: campaign.name != served)
         return self._shown("overview.html", Overview(served, tuple(glances)), asked)
 
     def _campaign(self, name: str, asked: Asked) -> Answer:
@@ -189,14 +189,14 @@ class Dashboard(Pages):
     def _certificate(self, name: str, k: int, attempt: int, asked: Asked) -> Answer:
         campaign, key = self._open(name), f"{name}/{k}-{attempt}"
         story = self._stories.of(campaign)
-        page = certificate_page(story, k, attempt, self._checks.of(key))
+        page = certificate_page(story, k, attempt, self.recomputations.of(key))
         if page is None:
             raise NoSuchPage(f"no test {k}-{attempt} in campaign {name}")
         if asked.posted:
             if page.test.certificate is None:
                 raise ConfigError("what is verified has a certificate", found=page.test.state)
             work = partial(recompute, campaign, k, attempt)
-            job = self._checks.start(key, f"verifying {key}", {}, work)
+            job = self.recomputations.start(key, f"verifying {key}", {}, work)
             job.done.wait(PATIENCE)
             return self._to(f"{page.path}#verify")
         figure = partial(levels_figure, story, page.test, "How far the test went", "levels")
@@ -204,7 +204,7 @@ class Dashboard(Pages):
 
     def _plan(self, name: str, asked: Asked) -> Answer:
         campaign = self._open(name)
-        show = partial(plan_page, campaign, self._plans.of(name), running=self._plans.running)
+        show = partial(plan_page, campaign, self.plans.of(name), running=self.plans.running)
         if asked.posted:
             form = filled(campaign.settings.explore, asked.request.form)
             page = show(asked=form)
@@ -213,7 +213,7 @@ class Dashboard(Pages):
                 if not page.possible:
                     raise ConfigError("there must be something to plan", found=page.logs[-1])
                 work = partial(planned, self._open(name), explore)
-                self._plans.start(name, f"a plan of {name}", form, work)
+                self.plans.start(name, f"a plan of {name}", form, work)
             except DepsueError as problem:
                 page = show(asked=form, problem=str(problem))
                 return self._shown("plan.html", page, asked, status=422, figure=lambda: None)
@@ -273,7 +273,7 @@ class Dashboard(Pages):
     def _open(self, name: str) -> Campaign:
         """A campaign by name."""
         served = self._service.campaign
-        if name not in {one.name for one in served.ledger.campaigns()}:
+        if name not in {record.name for record in served.ledger.campaigns()}:
             raise NoSuchPage(f"no campaign {name}")
         home = served.files.folder.parent
         return Campaign(served.ledger, home, name, by=served.by, outside=served.outside)
@@ -307,8 +307,8 @@ class Dashboard(Pages):
     def _is_secure(self, request: Request) -> bool:
         return self._secure or request.headers.get(b"x-forwarded-proto") == b"https"
 
-    async def _in_thread(self, call: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *given)
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
 
 
 def _maybe(make: Callable[[Any], Any], of: Any) -> Any:

@@ -230,16 +230,20 @@ def _traces(
         high = [mark.high] * 2 if isinstance(mark, Span) else mark.high
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
         yield {"x": x, "y": high, **edge}
-        yield {"x": x, "y": low, **edge, "fill": "tonexty", "fillcolor": _shade(mark.colour)}
+        name = mark.name if isinstance(mark, Span) else ""
+        named = {"name": name, "showlegend": True} if name else {}
+        shade = {"fill": "tonexty", "fillcolor": f"var(--{mark.colour}band)"}
+        yield {"x": x, "y": low, **edge, **shade, **named}
         return
     colour = f"var(--{mark.colour})"
     if isinstance(mark, Rule):
         at = (mark.at, mark.at)
         place = {"x": at, "y": up} if mark.upright else {"x": across, "y": at}
         line = {"color": colour, "width": 1.5, "dash": mark.dash}
-        yield {**place, "mode": "lines", "name": mark.name, "line": line}
+        trace: dict[str, Any] = {**place, "mode": "lines", "name": mark.name, "line": line}
+        yield trace if mark.name else {**trace, "showlegend": False}
         return
-    trace: dict[str, Any] = {"x": mark.x, "y": mark.y, "name": mark.name}
+    trace = {"x": mark.x, "y": mark.y, "name": mark.name}
     if isinstance(mark, Bars):
         marker: dict[str, Any] = {"color": "rgba(0,0,0,0)" if mark.hollow else colour}
         marker["line"] = {"color": colour, "width": 1.5 if mark.hollow else 0}
@@ -258,10 +262,6 @@ def _traces(
         if mark.errors:
             trace["error_y"] = {"array": mark.errors, "color": colour}
         yield trace
-
-
-def _shade(colour: Colour) -> str:
-    return f"var(--{colour}band)"
 
 
 # As SVG, by matplotlib --------------------------------------------------------------------------

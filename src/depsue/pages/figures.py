@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from depsue.campaigns.story import CandidateTest, LadderLevel, PromiseOutcome, RoundStory, Story
+from depsue.campaigns.records import CandidateTest, LadderLevel
+from depsue.campaigns.story import PromiseOutcome, RoundStory, Story
 from depsue.pages.drawing import (
     Axis,
     Band,
@@ -46,23 +47,23 @@ def value_figures(story: Story) -> list[Figure]:
     """The mean reward of each round, with two standard errors, against each promise's floor."""
     return [
         _value(story, place, f"Value{_of_promise(story, place)}")
-        for place, one in enumerate(story.promises)
-        if one.outcomes
+        for place, history in enumerate(story.promises)
+        if history.outcomes
     ]
 
 
 def _value(story: Story, place: int, heading: str) -> Figure:
     history = story.promises[place]
     outcomes = _up_to_last(
-        history.outcomes, lambda one: one.mean is not None or one.certified is not None
+        history.outcomes, lambda outcome: outcome.mean is not None or outcome.certified is not None
     )
     need, error = outcomes[0].need, 2 * outcomes[0].need_error
     marks: list[Mark] = [Rule("floor", need)]
     if error > 0:
         marks.append(Span("floor ± 2 standard errors", need - error, need + error))
     shown = [need - error, need + error]
-    observed = [(one.round, one.mean, 2 * (one.error or 0.0))
-                for one in outcomes if one.mean is not None]  # fmt: skip
+    observed = [(outcome.round, outcome.mean, 2 * (outcome.error or 0.0))
+                for outcome in outcomes if outcome.mean is not None]  # fmt: skip
     for name, rows in (("pi0, before", observed[:1]), ("served", observed[1:])):
         if rows:
             x, y, errors = zip(*rows, strict=True)
@@ -70,14 +71,14 @@ def _value(story: Story, place: int, heading: str) -> Figure:
             marks.append(Points(name, x, y, colour, errors=errors))  # type: ignore[arg-type]
             shown += [mean + sign * half for _, mean, half in rows for sign in (-1, 1)]
     for followed, name in ((True, "certified at least"), (False, "certified, not served")):
-        certified = [(one.round, one.certified) for one in outcomes
-                     if one.certified is not None and one.followed == followed]  # fmt: skip
+        certified = [(outcome.round, outcome.certified) for outcome in outcomes
+                     if outcome.certified is not None and outcome.followed == followed]  # fmt: skip
         if certified:
             x, y = _columns(certified)
             marks.append(Points(name, x, y, "blue", "triangle", hollow=not followed))
             shown += y
     headings, cells = promise_table(story, history)
-    said = "; ".join(_value_words(one) for one in outcomes)
+    said = "; ".join(_value_words(outcome) for outcome in outcomes)
     return Figure(
         name=f"rounds-value-{place}",
         heading=heading,
@@ -103,20 +104,20 @@ def _value_words(outcome: PromiseOutcome) -> str:
 def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
     """The share of decisions that show a new item, served and certified; None before either."""
     rounds = _up_to_last(
-        history[1:], lambda one: one.novelty is not None or one.certified is not None
+        history[1:], lambda past: past.novelty is not None or past.certified is not None
     )
     if not rounds:
         return None
     marks: list[Mark] = []
-    served = [(one.round, one.novelty) for one in rounds if one.novelty is not None]
-    certified = [(one.round, one.certified) for one in rounds if one.certified is not None]
+    served = [(past.round, past.novelty) for past in rounds if past.novelty is not None]
+    certified = [(past.round, past.certified) for past in rounds if past.certified is not None]
     if served:
         marks.append(Bars("served", *_columns(served), "blue"))
     if certified:
         marks.append(Ticks("certified", *_columns(certified), "ink"))
     said = "; ".join(
-        f"round {one.round} served {_share(one.novelty)}, certified {_share(one.certified)}"
-        for one in rounds
+        f"round {past.round} served {_share(past.novelty)}, certified {_share(past.certified)}"
+        for past in rounds
     )
     most = max(0.01, *(share for _, share in [*served, *certified]))
     return Figure(
@@ -125,8 +126,8 @@ def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
         said=f"Share of decisions that show a new item, by round: {said}.",
         headings=("round", "served", "certified"),
         cells=tuple(
-            (str(one.round), or_dash(one.novelty, ".1%"), or_dash(one.certified, ".1%"))
-            for one in rounds
+            (str(past.round), or_dash(past.novelty, ".1%"), or_dash(past.certified, ".1%"))
+            for past in rounds
         ),
         marks=tuple(marks),
         x=rounds_axis(rounds[0].round, rounds[-1].round),
@@ -137,39 +138,47 @@ def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
 def margin_figures(story: Story) -> list[Figure]:
     """What each round earned above the floor, where any was observed or counted on."""
     return [
-        _margin(one.outcomes, place, f"Margin{_of_promise(story, place)}")
-        for place, one in enumerate(story.promises)
-        if any(outcome.margin is not None or outcome.counted_on > 0 for outcome in one.outcomes)
+        _margin(history.outcomes, place, f"Margin{_of_promise(story, place)}")
+        for place, history in enumerate(story.promises)
+        if any(outcome.margin is not None or outcome.counted_on > 0 for outcome in history.outcomes)
     ]
 
 
 def _margin(outcomes: Sequence[PromiseOutcome], place: int, heading: str) -> Figure:
-    rounds = _up_to_last(outcomes[1:], lambda one: one.margin is not None or one.counted_on > 0)
-    aside = 0.1 if any(one.counted_on > 0 for one in rounds) else 0.0  # bars stand side by side
-    observed = [(one.round, one.margin) for one in rounds if one.margin is not None]
+    rounds = _up_to_last(
+        outcomes[1:], lambda outcome: outcome.margin is not None or outcome.counted_on > 0
+    )
+    aside = (
+        0.1 if any(outcome.counted_on > 0 for outcome in rounds) else 0.0
+    )  # bars stand side by side
+    observed = [(outcome.round, outcome.margin) for outcome in rounds if outcome.margin is not None]
     marks: list[Mark] = [Rule("", 0.0, "ink", "solid")]
     for name, colour, sign in (("earned", "green", 1), ("lost", "red", -1)):
         bars = [(k - aside, margin) for k, margin in observed if (margin >= 0) == (sign > 0)]
         if bars:
             marks.append(Bars(name, *_columns(bars), colour))  # type: ignore[arg-type]
     for followed, name in ((True, "counted on"), (False, "counted on, not served")):
-        bars = [(one.round + 0.2, -one.counted_on) for one in rounds
-                if one.counted_on > 0 and one.followed == followed]  # fmt: skip
+        bars = [(outcome.round + 0.2, -outcome.counted_on) for outcome in rounds
+                if outcome.counted_on > 0 and outcome.followed == followed]  # fmt: skip
         if bars:
             marks.append(Bars(name, *_columns(bars), "grey", 0.2, hollow=not followed))
     if len(observed) > 1:
         sums = [sum(margin for _, margin in observed[: k + 1]) for k in range(len(observed))]
         x, _ = _columns(observed)
         marks.append(Line("sum so far", x, tuple(sums), "blue", dots=True))
-    said = "; ".join(_margin_words(one) for one in rounds)
+    said = "; ".join(_margin_words(outcome) for outcome in rounds)
     return Figure(
         name=f"rounds-margin-{place}",
         heading=heading,
         said=f"Reward earned above the floor by round, an estimate: {said}.",
         headings=("round", "margin", "counted on by a certificate"),
         cells=tuple(
-            (str(one.round), or_dash(one.margin, "+,.1f"), or_dash(one.counted_on or None, ",.1f"))
-            for one in rounds
+            (
+                str(outcome.round),
+                or_dash(outcome.margin, "+,.1f"),
+                or_dash(outcome.counted_on or None, ",.1f"),
+            )
+            for outcome in rounds
         ),
         marks=tuple(marks),
         x=rounds_axis(rounds[0].round, rounds[-1].round),
@@ -200,7 +209,9 @@ def levels_figure(story: Story, test: CandidateTest, heading: str, name: str) ->
         floor = plain.outcomes[0].need / unit
         marks.append(Rule("floor", floor))
         ys.append(floor)
-        came = next((one for one in plain.observed[1:] if one.round == test.round), None)
+        came = next(
+            (outcome for outcome in plain.observed[1:] if outcome.round == test.round), None
+        )
         if came is not None and came.followed and came.mean is not None:
             x = story.history[test.round].novelty or 0.0
             y, error = came.mean / unit, 2 * (came.error or 0.0) / unit
@@ -351,7 +362,7 @@ def _of_promise(story: Story, place: int) -> str:
 
 def _up_to_last(rounds: Sequence[T], tells: Callable[[T], bool]) -> Sequence[T]:
     """The rounds up to the last that has something to draw."""
-    places = [place for place, one in enumerate(rounds) if tells(one)]
+    places = [place for place, past in enumerate(rounds) if tells(past)]
     return rounds[: places[-1] + 1] if places else ()
 
 

@@ -44,8 +44,8 @@ class Job:
     @property
     def progress(self) -> list[tuple[str, float, str]]:
         """(task, share that is done, how it goes) of each, as they began."""
-        found = list(self.tasks.items())
-        return [(task, done / max(total, 1), words) for task, (done, total, words) in found]
+        tasks = list(self.tasks.items())
+        return [(task, done / max(total, 1), words) for task, (done, total, words) in tasks]
 
 
 class Jobs:
@@ -62,7 +62,7 @@ class Jobs:
     @property
     def running(self) -> Job | None:
         """What is under way."""
-        return next((one for one in list(self._known.values()) if one.running), None)
+        return next((job for job in list(self._known.values()) if job.running), None)
 
     def start(self, key: str, what: str, asked: Any, work: Callable[[Watch], Any]) -> Job:
         """Begin; refused while another is under way."""

@@ -202,7 +202,9 @@ def new_items(exposure: Exposure, run: MonitorRun | None) -> NewItems:
         exposure: what the ledger knows.
         run: of the monitor; None where the campaign is not served here.
     """
-    items = {one.id: ShownItem(one.id, one.shown, one.mean, one.error) for one in exposure.items}
+    items = {
+        item.id: ShownItem(item.id, item.shown, item.mean, item.error) for item in exposure.items
+    }
     shown_now = rows_now = 0
     if run is not None:
         shown, earned = run.shown.copy(), run.earned.copy()

@@ -107,7 +107,7 @@ def plan_page(
         under_way=job is not None and job.running,
         busy="" if other is None else other.what,
         since="" if job is None else utc(job.began),
-        tasks=() if job is None else tuple(Task(*one) for one in job.progress),
+        tasks=() if job is None else tuple(Task(*task) for task in job.progress),
         failed="" if job is None else job.problem,
         result=None if job is None else job.result,
     )
@@ -189,7 +189,7 @@ def _one_ratio(explore: ExploreSettings) -> float | None:
 
 
 def _floors(explore: ExploreSettings) -> str:
-    return "; ".join(f"{one.name} {one.floor}" for one in explore.promises)
+    return "; ".join(f"{promise.name} {promise.floor}" for promise in explore.promises)
 
 
 def _number(text: str, what: str) -> float:
@@ -230,8 +230,8 @@ def _from_pi0(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pla
         rewards=explore.rewards,
     )
     seed = rng.derive(campaign.settings.seed, "plan")
-    found = plan(logs, settings, logging_policy=campaign.pi0, seed=seed, watch=watch)
-    return plan_result(found, aim)
+    made = plan(logs, settings, logging_policy=campaign.pi0, seed=seed, watch=watch)
+    return plan_result(made, aim)
 
 
 def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanResult:
@@ -249,7 +249,7 @@ def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pl
     nus = prepared.levels.novelties.tolist()
     values = [prepared.expected.value(nu) for nu in nus]
     reach = max(passed - 1, 0)
-    some = sorted({*range(0, len(nus), max(len(nus) // 8, 1)), reach, len(nus) - 1})
+    places = sorted({*range(0, len(nus), max(len(nus) // 8, 1)), reach, len(nus) - 1})
     certain = explore.certain
     enough = passed > 0 and nus[reach] > certain
     pick = (
@@ -267,7 +267,7 @@ def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pl
         rows=rows,
         frontier=tuple(
             FrontierPoint(nus[k], values[k], picked=passed > 0 and k == reach)
-            for k in sorted(some, key=lambda k: nus[k])
+            for k in sorted(places, key=lambda k: nus[k])
         ),
         reaches=(),
         certain=certain,
@@ -279,7 +279,7 @@ def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> Pl
                 f"{values[k]:.3f}",
                 "passes" if k < passed else "fails" if k == passed else "not tested",
             )
-            for k in some
+            for k in places
         ),
         times=(),
         sections=(
@@ -308,9 +308,9 @@ def _passing(prepared: FrozenCandidate, before: RoundInputs) -> int:
     pi0 = before.logging_policy
     pairing = None if before.base is None or before.base is pi0 else pi0
     trial = PromiseTest(rows, prepared.rules, prepared.rules.delta, pairing)
-    found = trial.evidence(prepared.levels.parts)
+    evidence = trial.evidence(prepared.levels.parts)
     for place, shares in enumerate(prepared.levels.shares):
-        if not all(verdict.passed for verdict in trial(found.mixed(shares))):
+        if not all(verdict.passed for verdict in trial(evidence.mixed(shares))):
             return place
     return len(prepared.levels.shares)
 

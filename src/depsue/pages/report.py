@@ -7,7 +7,7 @@ from pathlib import Path
 
 from depsue.campaigns import Campaign, Story, story_of
 from depsue.campaigns.exposure import FEWEST, ItemExposure
-from depsue.campaigns.story import CandidateTest
+from depsue.campaigns.records import CandidateTest
 from depsue.files import write_file
 from depsue.pages.certificate import VERDICT_HEADINGS, facts_of, verdict_details
 from depsue.pages.drawing import Figure, draw_svg
@@ -98,9 +98,9 @@ def rendered(report: Report) -> str:
         svg=draw_svg,
         round_headings=ROUND_HEADINGS,
         rounds=[
-            (one.promise.name, promise_table(story, one)[1])
-            for one in story.promises
-            if one.outcomes
+            (history.promise.name, promise_table(story, history)[1])
+            for history in story.promises
+            if history.outcomes
         ],
         earlier=max(len(_drawn_tests(story)) - MOST_FRONTIERS, 0),
         fewest=FEWEST,

@@ -61,20 +61,20 @@ class Sessions:
         if self._access.allows(request.bearer, "admin"):
             return Visitor("", request.bearer, time.time() + 1)
         key = _hash(request.cookies.get(COOKIE, ""))
-        found = self._known.get(key)
-        if found is None:
+        visitor = self._known.get(key)
+        if visitor is None:
             return None
-        if found.ends < time.time() or not self._access.allows(found.token, "admin"):
+        if visitor.ends < time.time() or not self._access.allows(visitor.token, "admin"):
             del self._known[key]
             return None
-        return found
+        return visitor
 
     def begin(self, token: str) -> str | None:
         """Log in; the new session's id, or None if the token is not an admin's."""
         if not self._access.allows(token, "admin"):
             return None
         now = time.time()
-        for key in [key for key, one in self._known.items() if one.ends < now]:
+        for key in [key for key, visitor in self._known.items() if visitor.ends < now]:
             del self._known[key]
         while len(self._known) >= MOST:
             del self._known[next(iter(self._known))]
@@ -107,8 +107,8 @@ def carries(request: Request, visitor: Visitor) -> bool:
     """Whether a form carries what this visitor's forms do."""
     if not visitor.csrf:
         return True
-    given = request.form.get("csrf", "").encode("utf-8", "replace")
-    return hmac.compare_digest(given, visitor.csrf.encode())
+    carried = request.form.get("csrf", "").encode("utf-8", "replace")
+    return hmac.compare_digest(carried, visitor.csrf.encode())
 
 
 def host_of(request: Request) -> str:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from depsue.campaigns.story import CandidateTest, Concern, PromiseHistory, Story
+from depsue.campaigns.records import CandidateTest
+from depsue.campaigns.story import Concern, PromiseHistory, Story
 from depsue.ledger import JournalEntry
 from depsue.plural import counted, plural
 from depsue.promises import Promise
@@ -76,18 +77,18 @@ def sentences(story: Story) -> Sentences:
         if explore.safety == "each"
         else "all deployments so far, together, keep the floor"
     )
-    outcomes = (_outcome(one) for one in story.promises)
+    outcomes = (_outcome(history) for history in story.promises)
     return Sentences(
         headline=_headline(story),
         serving=_serving(story),
         outcomes=tuple(words for words in outcomes if words),
         changes=_item_changes(story),
-        concerns=tuple(_concern(one) for one in story.concerns),
+        concerns=tuple(_concern(concern) for concern in story.concerns),
         promises=(
-            *(_promise(one) for one in explore.promises),
+            *(_promise(promise) for promise in explore.promises),
             f"delta {explore.delta:g} {per}; {safety}",
         ),
-        may_deploy=tuple(f"{one.why} (--what {one.what})" for one in story.may_deploy),
+        may_deploy=tuple(f"{choice.why} (--what {choice.what})" for choice in story.may_deploy),
         next=story.next,
     )
 
@@ -156,22 +157,22 @@ def promise_table(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Headings and cells of one promise's table of rounds."""
     rows = []
-    for one, outcome in zip(story.history, history.outcomes, strict=True):
-        test = one.verdict or "–"
-        if one.attempt is not None and one.attempt > 1:
-            test += f" (attempt {one.attempt})"
+    for past, outcome in zip(story.history, history.outcomes, strict=True):
+        test = past.verdict or "–"
+        if past.attempt is not None and past.attempt > 1:
+            test += f" (attempt {past.attempt})"
         mean = "–"
         if outcome.mean is not None:
             mean = plus_minus(outcome.mean, 2 * (outcome.error or 0.0))
         certified = "–" if outcome.certified is None else f"≥ {outcome.certified:.4f}"
         rows.append((
-            str(one.round),
+            str(past.round),
             test,
-            or_dash(one.certified, ".1%"),
+            or_dash(past.certified, ".1%"),
             certified,
-            one.served or "–",
+            past.served or "–",
             or_dash(outcome.rows or None, ",d"),
-            or_dash(one.novelty, ".1%"),
+            or_dash(past.novelty, ".1%"),
             mean,
             f"{outcome.need:.4f}",
             or_dash(outcome.margin, "+,.1f"),
@@ -187,7 +188,9 @@ def journal_lines(story: Story) -> tuple[tuple[str, ...], ...]:
 def _journal_line(story: Story, entry: JournalEntry) -> tuple[str, ...]:
     what = DOING.get(entry.what, entry.what)
     key = (entry.what, entry.round, entry.detail)
-    policies = [one for one in story.deployments if (one.kind, one.round, one.policy) == key]
+    policies = [
+        policy for policy in story.deployments if (policy.kind, policy.round, policy.policy) == key
+    ]
     if policies:
         policy = policies[-1]
         what += " to" if policy.kind == "rollback" else ""
@@ -221,7 +224,7 @@ def _headline(story: Story) -> str:
         every = "its one deployment was" if k == 1 else f"all {k} deployments were"
         return f"The campaign is over: {every} served and observed."
     at = f"Round {story.round} of {story.rounds}"
-    deployed = [one for one in story.deployments if one.round == story.round]
+    deployed = [policy for policy in story.deployments if policy.round == story.round]
     if deployed and deployed[-1].kind == "rollback":
         return f"{at}: rolled back; what serves now is still to be observed."
     if deployed:
@@ -281,8 +284,8 @@ def _outcome(history: PromiseHistory) -> str:
 
 def _item_changes(story: Story) -> str:
     """Which items came and went since the campaign began; "" if none did."""
-    arrived = {one.round: one.arrived for one in story.history}
-    withdrawn = {one.round: one.withdrawn for one in story.history}
+    arrived = {past.round: past.arrived for past in story.history}
+    withdrawn = {past.round: past.withdrawn for past in story.history}
     came, went = (sum(map(len, ids.values())) for ids in (arrived, withdrawn))
     said = []
     if came:
@@ -401,7 +404,7 @@ def _says_not(story: Story) -> list[str]:
         "and groups that no promise names.",
         "Anything at all if what it rests on does not hold: see below.",
     ]
-    if any(one.floor.ratio is None or one.floor.ratio > 1 for one in explore.promises):
+    if any(promise.floor.ratio is None or promise.floor.ratio > 1 for promise in explore.promises):
         said.append(
             "That pi0 itself keeps a floor which is not a share of its own value, or is more than "
             "all of it: falling back to pi0 may break the promise."
