@@ -98,14 +98,14 @@ def test_what_is_not_served_here_is_not_stopped_here(visit: Browser, service: Se
 def test_a_resumption_waits_for_the_store(
     visit: Browser, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from depsue.serving.store import StoreGone
+    from depsue.serving.store import Store, StoreGone
 
     def gone(*given: object) -> None:
         raise StoreGone("the store of decisions must answer", found="no answer", cure="wait")
 
     visit.get(f"{SPRING}/resume")
     service.stop_policy("it fell", "the monitor")
-    monkeypatch.setattr(service.worker, "event", gone)
+    monkeypatch.setattr(Store, "add_event", gone)
     found = visit.post(f"{SPRING}/resume", {"reason": "why", "by": "bo", "sure": "yes"})
     assert found.status == 503 and "The store of decisions must answer" in found.text
     assert service.stopped

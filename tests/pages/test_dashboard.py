@@ -86,7 +86,7 @@ def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
 def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Service) -> None:
     assert visit.get("/campaigns/spring.json").json["live"]["values"] == []
     decided(service, 300)
-    watching = service.watching
+    watching = service.monitor.run
     assert watching is not None
     live = visit.get("/campaigns/spring.json").json["live"]
     point = watching.points[-1]
@@ -94,7 +94,7 @@ def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Serv
     assert (last["decisions"], last["policy"]) == (point.n, list(point.policy))
     assert last["pi0"] == list(point.pi0 or ())
     assert last["novelty"] == point.novelty and last["margin"] == pytest.approx(point.margin)
-    assert [one["name"] for one in live["tests"]] == [one.name for one in service.findings()]
+    assert [one["name"] for one in live["tests"]] == [one.name for one in service.monitor.findings]
     assert all(0 <= one["share"] <= 1 for one in live["tests"] if one["share"] is not None)
     page = visit.get("/campaigns/spring").text
     for one in live["tests"]:
@@ -106,7 +106,7 @@ def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Serv
 
 def test_new_items_are_counted_now_and_before(visit: Browser, service: Service) -> None:
     decided(service, 300)
-    watching = service.watching
+    watching = service.monitor.run
     assert watching is not None
     items = visit.get("/campaigns/spring.json").json["items"]
     novel = watching.served.catalogue.novel

@@ -64,7 +64,7 @@ def test_a_token_opens_its_own_doors_and_no_others(closed: Caller, tokens: dict[
 
 
 def test_every_route_that_needs_a_token_is_among_these(closed: Caller) -> None:
-    found = {key: one.role for key, one in closed.app._routes.items() if one.role is not None}
+    found = {key: one.role for key, one in closed.app.routes.items() if one.role is not None}
     assert found == NEEDED
     for path in OPEN:
         assert closed.get(path).status == 200

@@ -21,7 +21,7 @@ from tests.serving.conftest import Log, logged
 from depsue.campaigns import Campaign, open_home
 from depsue.serving import messages
 from depsue.serving.access import Access
-from depsue.serving.app import App, document
+from depsue.serving.app import App, openapi
 from depsue.serving.http import MOST_BODY, MOST_HEADERS
 from depsue.serving.messages import (
     MOST_BATCH,
@@ -175,7 +175,7 @@ def test_cors_is_closed(anvil: Caller) -> None:
 
 
 def test_methods_that_a_path_does_not_take(anvil: Caller) -> None:
-    for (method, path), _ in anvil.app._routes.items():
+    for (method, path), _ in anvil.app.routes.items():
         for other in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"):
             if other != method:
                 reply = sound(anvil.call(other, path))
@@ -642,13 +642,13 @@ def test_websockets_are_closed(anvil: Caller) -> None:
 
 def test_openapi_has_the_routes_that_there_are(anvil: Caller) -> None:
     served = anvil.get("/openapi.json").json
-    assert served == json.loads(json.dumps(document()))
+    assert served == json.loads(json.dumps(openapi(anvil.app.routes.values())))
     told = {
         (method.upper(), path): one
         for path, of in served["paths"].items()
         for method, one in of.items()
     }
-    routes = anvil.app._routes
+    routes = anvil.app.routes
     assert set(told) == set(routes)
     for key, one in told.items():
         role = routes[key].role

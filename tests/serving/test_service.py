@@ -245,7 +245,7 @@ def test_wrong_propensities_stop_the_policy_at_once(serve: Serve, home: Path) ->
     service = serve(wait=0.2, holdout=0.0)
     call = caller(service, home)
     batch(call, 50)
-    waited(lambda: service.watching is not None and service.watching.after >= 50)
+    waited(lambda: service.monitor.run is not None and service.monitor.run.after >= 50)
     assert service.state == "healthy"
     right = service.worker._served
     broken = service.served.__class__(**{

@@ -14,7 +14,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.promises import Floor, Promise
-from depsue.serving.monitor import FloorTest, PropensityTest, delta_of_test, weights
+from depsue.serving.evidence import FloorTest, PropensityTest, Weighing, delta_of_test, weights
 
 PI0: FloatArray = np.array([0.5, 0.3, 0.15, 0.05, 0.0])
 POLICY: FloatArray = np.array([0.42, 0.24, 0.12, 0.12, 0.10])
@@ -133,7 +133,7 @@ def stops_at(
     """
     rng = np.random.default_rng(seed)
     q = means(life.value, rate)
-    ways = ("items", "holdout") if holdout > 0 else ("items",)
+    ways: tuple[Weighing, ...] = ("items", "holdout") if holdout > 0 else ("items",)
     share = delta_of_test(delta, rounds, len(ways) + 1, 1)
     promise = Promise(Floor(ratio))
     tests = [

@@ -143,7 +143,7 @@ def campaign_page(story: Story, service: Service | None) -> CampaignPage:
         words=sentences(story),
         mood="bad" if alarmed else story.mood,
         tiles=tuple(_tiles(story, live)),
-        items=new_items(story.items, None if service is None else service.watching),
+        items=new_items(story.items, None if service is None else service.monitor.run),
         certificates=tuple(_test_lines(story)),
         journal=journal_lines(story)[::-1],
         live=live,

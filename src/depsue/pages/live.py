@@ -9,8 +9,8 @@ import numpy as np
 
 from depsue.campaigns.exposure import Exposure
 from depsue.pages.words import utc
+from depsue.serving.monitor import MonitorRun
 from depsue.serving.service import Service
-from depsue.serving.watching import MonitorRun
 
 MOST_ITEMS = 500
 """New items that a page lists: those shown most."""
@@ -103,7 +103,7 @@ def live_of(service: Service, floor: float | None) -> Live:
         service: what serves.
         floor: of the first promise.
     """
-    policy, run = service.served, service.watching
+    policy, run = service.served, service.monitor.run
     points = [] if run is None else list(run.points)
     return Live(
         state=service.state,
@@ -116,8 +116,8 @@ def live_of(service: Service, floor: float | None) -> Live:
         r_max=policy.mapping.r_max,
         floor=floor,
         tests=tuple(
-            LiveTest(test.name, test.state, test.words.removeprefix(f"{test.name}: "), test.share)
-            for test in service.findings()
+            LiveTest(test.name, test.state, test.words, test.share)
+            for test in service.monitor.findings
         ),
         values=tuple(
             LiveValue(
@@ -132,7 +132,7 @@ def live_of(service: Service, floor: float | None) -> Live:
         ),
         events=tuple(
             LiveEvent(utc(event.at), event.kind, event.round, event.reason, event.by)
-            for event in reversed(service.events())
+            for event in reversed(service.events)
         ),
         troubles=tuple(_troubles(service)),
     )

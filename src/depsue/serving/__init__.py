@@ -1,13 +1,23 @@
 """Decisions over HTTP: served, logged with their propensities, watched, and joined with rewards.
 
-::
+A decision goes down this list, and its answer comes back up once it is on disk::
 
+    running    the process: uvicorn, and where its log goes
+    app        the routes; http: requests and answers, access: whose token opens which
     messages   what is asked and answered, as JSON
-    contexts   a request's columns to a context
-    served     what serves now: policy, pi0, items; from the campaign's ledger and files
+    service    one campaign, served: joins the parts below
+    worker     gathers requests into batches, and decides them
     deciding   draws actions and their propensities
-    store      decisions and rewards on SQLite or PostgreSQL; spool: while it is gone
-    worker     decides, many requests at a time; writing: makes it durable before it is answered
-    monitor    evidence against the promise, from decisions whose waiting time has closed
-    service    all of it together; app: over HTTP; joining: logs for the next round
+    served     what serves: policy, pi0, items; a request's columns to a context
+    writing    makes a batch durable: in the store, or in the spool while that is gone
+    store      decisions, rewards and events on SQLite or PostgreSQL
+
+Beside that way::
+
+    settings   what is declared when a campaign is served
+    joining    decisions meet their rewards: for the monitor, and as logs of the next round
+    monitor    watches what serves, epoch by epoch
+    evidence   the tests that the monitor adds decisions to
+    stops      stops and resumptions, remembered whatever happens
+    metrics    counts and values of the moment, for Prometheus
 """

@@ -1,6 +1,8 @@
 """The service over HTTP: an ASGI application.
 
-The OpenAPI document, from the messages themselves.
+`App.routes` says what may be asked, by whom, and what answers; the OpenAPI document is made from
+the same table. A request goes through the same doors whatever it asks: the size of its headers, its
+origin, its token, the size of its body. All other paths belong to the pages of the dashboard.
 """
 
 from __future__ import annotations
@@ -8,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -42,91 +44,12 @@ from depsue.serving.messages import (
     RewardBatch,
     RewardReport,
 )
-from depsue.serving.metrics import Metrics
+from depsue.serving.metrics import Metrics, gauges
 from depsue.serving.service import Service
 from depsue.serving.store import StoreGone
 from depsue.serving.worker import Busy
 
 log = logging.getLogger(__name__)
-_PATHS: tuple[tuple[str, str, str, str | None, Any, Any], ...] = (
-    ("post", "/v1/decide", "Decide what to show; durable before the reply", "decide",
-     Decide, DecisionReply),
-    ("post", "/v1/decide/batch", "Several decisions, all or none", "decide",
-     DecideBatch, DecisionReplyBatch),
-    ("post", "/v1/reward", "What a decision earned; before it, late or twice is all right",
-     "reward", RewardReport, Accepted),
-    ("post", "/v1/reward/batch", "Several rewards", "reward", RewardBatch, Accepted),
-    ("get", "/v1/context", "A context that would be read", "decide", None, None),
-    ("get", "/v1/status", "What serves, and what the monitor says", "admin", None, None),
-    ("post", "/v1/policy/stop", "Let pi0 decide from now on", "admin", Intervention, None),
-    ("post", "/v1/policy/resume", "Let the policy decide again", "admin", Intervention, None),
-    ("get", "/metrics", "Counts for Prometheus", "admin", None, None),
-    ("get", "/healthz", "Whether the process answers", None, None, None),
-    ("get", "/readyz", "Whether decisions can be made", None, None, None),
-    ("get", "/openapi.json", "This document", None, None, None),
-)  # fmt: skip
-_TYPES = (
-    Decide,
-    DecideBatch,
-    DecisionReply,
-    DecisionReplyBatch,
-    RewardReport,
-    RewardBatch,
-    Accepted,
-    Refusal,
-    Intervention,
-)
-_PROBLEMS = {
-    "400": "The body is not JSON",
-    "401": "The token is missing, or of another role",
-    "409": "A key that another request had, or nothing to resume",
-    "413": "The body is too large",
-    "422": "The body breaks a rule, which the reply names",
-    "503": "Not now: try again after the seconds of Retry-After",
-}
-
-
-@lru_cache(maxsize=1)
-def document() -> dict[str, Any]:
-    """As OpenAPI 3.1 has it."""
-    _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
-    paths: dict[str, Any] = {}
-    for method, path, summary, role, takes, gives in _PATHS:
-        operation = _operation(summary, role, takes, gives)
-        words = path.removeprefix("/v1").strip("/").removesuffix(".json").split("/")
-        paths.setdefault(path, {})[method] = {"operationId": "_".join(words), **operation}
-    paths["/readyz"]["get"]["responses"]["503"] = {"description": "Not now"}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "depsue", "version": __version__},
-        "paths": paths,
-        "components": {
-            "schemas": schemas,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-    }
-
-
-def _operation(summary: str, role: str | None, takes: Any, gives: Any) -> dict[str, Any]:
-    ok: dict[str, Any] = {"description": "Done"}
-    if gives is not None:
-        ok["content"] = _json(gives)
-    found: dict[str, Any] = {"summary": summary, "responses": {"200": ok}}
-    if takes is not None:
-        found["requestBody"] = {"required": True, "content": _json(takes)}
-    wrong = _PROBLEMS if takes is not None else {k: _PROBLEMS[k] for k in ("401",) if role}
-    for status, words in wrong.items():
-        found["responses"][status] = {"description": words, "content": _json(Refusal)}
-    if role is not None:
-        found["security"] = [{"token": []}]
-        found["description"] = f"Needs a token of the role {role}, or admin."
-    return found
-
-
-def _json(kind: Any) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
-
-
 Handler = Callable[[Request], Awaitable[Answer]]
 encode = msgspec.json.Encoder().encode
 TOKENS_READ = 2.0
@@ -135,11 +58,25 @@ MOST_SAID = 500
 """Characters of a rule, of what was found, of a cure."""
 
 
-class Route(NamedTuple):
-    """Who may, and what is done."""
+@dataclass(frozen=True)
+class Route:
+    """One thing that may be asked, and what answers.
 
+    Args:
+        method, path: what is asked.
+        role: whose token is needed; None for nobody's.
+        handler: what answers.
+        summary: in words, for the OpenAPI document.
+        takes, gives: the messages; None where the document does not describe them.
+    """
+
+    method: str
+    path: str
     role: str | None
     handler: Handler
+    summary: str
+    takes: type | None = None
+    gives: type | None = None
 
 
 class Pages:
@@ -174,21 +111,33 @@ class App:
         self._reward = msgspec.json.Decoder(RewardReport).decode
         self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
         self._intervention = msgspec.json.Decoder(Intervention).decode
-        self._routes: dict[tuple[str, str], Route] = {
-            ("POST", "/v1/decide"): Route("decide", self._on_decide),
-            ("POST", "/v1/decide/batch"): Route("decide", self._on_decide_batch),
-            ("POST", "/v1/reward"): Route("reward", self._on_reward),
-            ("POST", "/v1/reward/batch"): Route("reward", self._on_reward_batch),
-            ("GET", "/v1/context"): Route("decide", self._on_context),
-            ("GET", "/v1/status"): Route("admin", self._on_status),
-            ("POST", "/v1/policy/stop"): Route("admin", self._on_stop),
-            ("POST", "/v1/policy/resume"): Route("admin", self._on_resume),
-            ("GET", "/metrics"): Route("admin", self._on_metrics),
-            ("GET", "/healthz"): Route(None, self._on_health),
-            ("GET", "/readyz"): Route(None, self._on_ready),
-            ("GET", "/openapi.json"): Route(None, self._on_openapi),
-        }
-        self._paths = {path for _, path in self._routes}
+        routes = (
+            Route("POST", "/v1/decide", "decide", self._on_decide,
+                  "Decide what to show; durable before the reply", Decide, DecisionReply),
+            Route("POST", "/v1/decide/batch", "decide", self._on_decide_batch,
+                  "Several decisions, all or none", DecideBatch, DecisionReplyBatch),
+            Route("POST", "/v1/reward", "reward", self._on_reward,
+                  "What a decision earned; before it, late or twice is all right",
+                  RewardReport, Accepted),
+            Route("POST", "/v1/reward/batch", "reward", self._on_reward_batch,
+                  "Several rewards", RewardBatch, Accepted),
+            Route("GET", "/v1/context", "decide", self._on_context,
+                  "A context that would be read"),
+            Route("GET", "/v1/status", "admin", self._on_status,
+                  "What serves, and what the monitor says"),
+            Route("POST", "/v1/policy/stop", "admin", self._on_stop,
+                  "Let pi0 decide from now on", Intervention),
+            Route("POST", "/v1/policy/resume", "admin", self._on_resume,
+                  "Let the policy decide again", Intervention),
+            Route("GET", "/metrics", "admin", self._on_metrics, "Counts for Prometheus"),
+            Route("GET", "/healthz", None, self._on_health, "Whether the process answers"),
+            Route("GET", "/readyz", None, self._on_ready, "Whether decisions can be made"),
+            Route("GET", "/openapi.json", None, self._on_openapi, "This document"),
+        )  # fmt: skip
+        self.routes = {(route.method, route.path): route for route in routes}
+        """By method and path."""
+        self._paths = {route.path for route in routes}
+        self._openapi = encode(openapi(routes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI asks."""
@@ -224,9 +173,9 @@ class App:
                 found="an Origin or a Host that is not this machine's",
                 cure="use tokens: depsue token add, and serve without --no-auth",
             )
-        route = self._routes.get((method, path))
+        route = self.routes.get((method, path))
         if route is None and path in self._paths:
-            takes = ", ".join(takes for takes, other in self._routes if other == path)
+            takes = ", ".join(method for method, other in self.routes if other == path)
             return refused(
                 405,
                 "the path does not take this method",
@@ -274,15 +223,15 @@ class App:
             return refused(422, problem.rule, found=problem.found, cure=problem.cure)
 
     async def _on_decide(self, request: Request) -> Answer:
-        made = await self._service.worker.decide([self._decide(request.body)])
-        self.metrics.count("decisions", decided_by=made[0].decided_by)
-        return Answer(200, encode(made[0]))
+        (reply,) = await self._service.worker.decide([self._decide(request.body)])
+        self.metrics.count("decisions", decided_by=reply.decided_by)
+        return Answer(200, encode(reply))
 
     async def _on_decide_batch(self, request: Request) -> Answer:
-        made = await self._service.worker.decide(self._decide_batch(request.body).decisions)
-        for one in made:
-            self.metrics.count("decisions", decided_by=one.decided_by)
-        return Answer(200, encode(DecisionReplyBatch(made)))
+        replies = await self._service.worker.decide(self._decide_batch(request.body).decisions)
+        for reply in replies:
+            self.metrics.count("decisions", decided_by=reply.decided_by)
+        return Answer(200, encode(DecisionReplyBatch(replies)))
 
     async def _on_reward(self, request: Request) -> Answer:
         return await self._rewarded([self._reward(request.body)])
@@ -290,8 +239,8 @@ class App:
     async def _on_reward_batch(self, request: Request) -> Answer:
         return await self._rewarded(self._reward_batch(request.body).rewards)
 
-    async def _rewarded(self, given: list[RewardReport]) -> Answer:
-        count = await self._service.worker.reward(self._service.rewards(given))
+    async def _rewarded(self, reports: list[RewardReport]) -> Answer:
+        count = await self._service.worker.reward(self._service.rewards(reports))
         self.metrics.count("rewards", count)
         return Answer(200, encode(Accepted(count)))
 
@@ -299,7 +248,7 @@ class App:
         return Answer(200, encode({"context": self._service.served.reader.example}))
 
     async def _on_status(self, request: Request) -> Answer:
-        return Answer(200, encode(status(self._service)))
+        return Answer(200, encode(self._service.status))
 
     async def _on_stop(self, request: Request) -> Answer:
         asked = self._intervention(request.body)
@@ -321,11 +270,11 @@ class App:
     async def _on_ready(self, request: Request) -> Answer:
         service = self._service
         ready = not service.worker.gone or service.settings.on_gone == "pi0"
-        found = {"ready": ready, "round": service.served.round, "monitor": service.state}
-        return Answer(200 if ready else 503, encode(found))
+        state = {"ready": ready, "round": service.served.round, "monitor": service.state}
+        return Answer(200 if ready else 503, encode(state))
 
     async def _on_openapi(self, request: Request) -> Answer:
-        return Answer(200, encode(document()))
+        return Answer(200, self._openapi)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -349,49 +298,6 @@ class App:
             self._access.refresh()
 
 
-def status(service: Service) -> dict[str, Any]:
-    """Where the service stands, as JSON values."""
-    served = service.served
-    return {
-        "campaign": service.campaign.name,
-        "round": served.round,
-        "policy": served.hash,
-        "what": served.what,
-        "novelty": served.novelty,
-        "holdout": service.settings.holdout,
-        "monitor": {
-            "state": service.state,
-            "stopped": service.stopped,
-            "tests": [
-                {"name": one.name, "state": one.state, "words": one.words, "share": one.share}
-                for one in service.findings()
-            ],
-        },
-        "store": {"gone": service.worker.gone, "spooled": service.spool.waiting},
-        "problem": service.problem,
-        "waiting": service.worker.waiting,
-    }
-
-
-def gauges(service: Service) -> dict[str, float]:
-    """Values of the present moment."""
-    watching = service.watching
-    point = watching.points[-1] if watching is not None and watching.points else None
-    found = {
-        "round": float(service.served.round),
-        "waiting": float(service.worker.waiting),
-        "store_gone": float(bool(service.worker.gone)),
-        "spooled": float(service.spool.waiting),
-        "policy_refused": float(bool(service.problem)),
-        "monitor_state": float(("healthy", "watch", "stopped").index(service.state)),
-    }
-    if point is not None:
-        mean, low, high = point.policy
-        found |= {"value": mean, "value_lower": low, "value_upper": high, "novelty": point.novelty}
-        found["closed_decisions"] = float(point.n)
-    return found
-
-
 def refused(
     status: int,
     rule: str,
@@ -401,8 +307,8 @@ def refused(
     headers: tuple[tuple[bytes, bytes], ...] = (),
 ) -> Answer:
     """An answer that says why not; what was sent is not sent back whole."""
-    said = Refusal(*(part[:MOST_SAID] for part in (rule, found, cure)))
-    return Answer(status, encode(said), headers=headers)
+    refusal = Refusal(*(part[:MOST_SAID] for part in (rule, found, cure)))
+    return Answer(status, encode(refusal), headers=headers)
 
 
 def _later(problem: DepsueError, seconds: int) -> Answer:
@@ -414,5 +320,63 @@ def _later(problem: DepsueError, seconds: int) -> Answer:
     )
 
 
-async def _in_thread(call: Callable[..., Any], *given: Any) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, call, *given)
+async def _in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+
+
+def openapi(routes: Iterable[Route]) -> dict[str, Any]:
+    """The routes as an OpenAPI 3.1 document, from the messages themselves."""
+    routes = list(routes)
+    kinds = {kind for route in routes for kind in (route.takes, route.gives) if kind is not None}
+    _, schemas = msgspec.json.schema_components(
+        {*kinds, Refusal}, ref_template="#/components/schemas/{name}"
+    )
+    paths: dict[str, Any] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    paths["/readyz"]["get"]["responses"]["503"] = {"description": "Not now"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "depsue", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    words = route.path.removeprefix("/v1").strip("/").removesuffix(".json").split("/")
+    done: dict[str, Any] = {"description": "Done"}
+    if route.gives is not None:
+        done["content"] = _content(route.gives)
+    operation: dict[str, Any] = {
+        "operationId": "_".join(words),
+        "summary": route.summary,
+        "responses": {"200": done},
+    }
+    if route.takes is not None:
+        operation["requestBody"] = {"required": True, "content": _content(route.takes)}
+    statuses = tuple(_PROBLEMS) if route.takes is not None else ("401",) if route.role else ()
+    for status in statuses:
+        problem = {"description": _PROBLEMS[status], "content": _content(Refusal)}
+        operation["responses"][status] = problem
+    if route.role is not None:
+        operation["security"] = [{"token": []}]
+        operation["description"] = f"Needs a token of the role {route.role}, or admin."
+    return operation
+
+
+def _content(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}}}
+
+
+_PROBLEMS = {
+    "400": "The body is not JSON",
+    "401": "The token is missing, or of another role",
+    "409": "A key that another request had, or nothing to resume",
+    "413": "The body is too large",
+    "422": "The body breaks a rule, which the reply names",
+    "503": "Not now: try again after the seconds of Retry-After",
+}

@@ -1,4 +1,9 @@
-"""Decisions joined with their rewards, each once: for the monitor, and as the next logs."""
+"""Decisions meet their rewards: what callers report, what each decision earned, the next logs.
+
+A decision has one reward in the end. Of the rewards that came within the waiting time the declared
+rule takes the first, the largest or the sum; a decision without one has the default. The monitor
+judges by these rewards, and `campaign observe --served` learns from the same ones.
+"""
 
 from __future__ import annotations
 
@@ -16,49 +21,16 @@ import numpy as np
 from depsue.campaigns import Campaign
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping, to_toml
-from depsue.errors import FileError, require
+from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
-from depsue.serving.contexts import as_text
+from depsue.serving.messages import RewardReport
+from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import SPOOL, ServingSettings, declared, store_address
-from depsue.serving.store import AT_ONCE, Store, decisions
+from depsue.serving.store import AT_ONCE, Reward, Store, decisions
 from depsue.serving.writing import Spool
 
 _decode = msgspec.json.decode
 COLUMNS = ("policy", "decided_by", "action", "propensity", "context", "unit", "candidates")
-
-
-def earned_by(
-    ids: Sequence[str], rewards: Iterable[Any], name: str, settings: ServingSettings
-) -> FloatArray:
-    """(n,) the reward of each decision, by the declared rule.
-
-    Args:
-        ids: of the decisions, in order.
-        rewards: those that came in time, as `Store.read` gives them.
-        name: of the reward's column.
-        settings: rule and default.
-    """
-    found: dict[str, tuple[float, float]] = {}
-    for decision, of, value, received, _ in rewards:
-        if of != name:
-            continue
-        known = found.get(decision)
-        if known is None:
-            found[decision] = (received, value)
-        elif settings.combine == "sum":
-            found[decision] = (received, known[1] + value)
-        elif settings.combine == "largest":
-            found[decision] = (received, max(known[1], value))
-        elif received < known[0]:
-            found[decision] = (received, value)
-    default = (0.0, settings.default_reward)
-    return np.array([found.get(id, default)[1] for id in ids], dtype=np.float64)
-
-
-def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
-    """The reward that the campaign goes by: shifted and capped as its mapping declares."""
-    shifted = raw + mapping.shift
-    return np.asarray(shifted if mapping.cap is None else np.minimum(shifted, mapping.cap))
 
 
 @dataclass(frozen=True)
@@ -81,81 +53,18 @@ class Exported:
     open: int
 
     def __str__(self) -> str:
-        left = [
+        left_out = [
             f"{count:,} {why}"
             for count, why in (
                 (self.holdout, "of the holdout on pi0"),
                 (self.fallback, "of pi0 as the fallback"),
-                (self.restricted, "with candidates, which the certificate does not speak of"),
+                (self.restricted, "with candidates, which the certificate does not cover"),
                 (self.open, "that still wait for rewards"),
             )
             if count
         ]
-        more = f"; left out: {', '.join(left)}" if left else ""
+        more = f"; left out: {', '.join(left_out)}" if left_out else ""
         return f"{self.rows:,} decisions of the policy in {self.path}{more}"
-
-
-def export_logs(
-    campaign: Campaign,
-    store: Store,
-    spool: Spool,
-    settings: ServingSettings,
-    out: Path,
-    *,
-    round: int | None = None,
-    now: float | None = None,
-) -> Exported:
-    """Write what a round served as the Parquet file that `campaign observe` takes.
-
-    Args:
-        campaign: whose.
-        store: where its decisions are.
-        spool: of the service; what waits there must be replayed first.
-        settings: waiting time, rule and default.
-        out: the file.
-        round: which; None is the one that is under way.
-        now: the time; None is the present.
-    """
-    k = campaign.round if round is None else round
-    require(
-        not spool.waiting,
-        "what waits in the spool is replayed before logs are exported",
-        found="decisions that are not in the store yet",
-        cure="let the service reach its store: depsue serve",
-        error=FileError,
-    )
-    served = [one.policy_hash for one in campaign.deployed(k)]
-    require(
-        bool(served),
-        "logs are of a round that deployed something",
-        found=f"round {k}",
-        cure="depsue campaign status says where the campaign stands",
-    )
-    hash = served[-1]
-    mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
-    until = (time.time() if now is None else now) - settings.wait
-    left = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0}
-    tables = []
-    for columns, rewards in _pieces(store, k, settings.wait):
-        kept = _kept(columns, hash, until, left)
-        if kept.any():
-            mine = {name: list(compress(values, kept)) for name, values in columns.items()}
-            tables.append(_table(mine, rewards, mapping, catalogue.ids, k, settings))
-    require(
-        bool(tables),
-        "there must be a decision of the policy whose waiting time has closed",
-        found=", ".join(f"{n:,} {why}" for why, n in left.items() if n) or "no decision at all",
-        cure=f"wait until {settings.wait:g} seconds have passed since the decisions",
-    )
-    import polars as pl
-
-    buffer = io.BytesIO()
-    table = pl.concat(tables, how="vertical_relaxed")  # a segment may be 5 here and "5" there
-    table.write_parquet(buffer)
-    write_file(out, buffer.getvalue())
-    said = out.with_suffix(".toml")
-    write_file(said, to_toml(as_exported(mapping)).encode())
-    return Exported(out, said, len(table), **left)
 
 
 def export_served(
@@ -189,6 +98,146 @@ def export_served(
     )
 
 
+def export_logs(
+    campaign: Campaign,
+    store: Store,
+    spool: Spool,
+    settings: ServingSettings,
+    out: Path,
+    *,
+    round: int | None = None,
+    now: float | None = None,
+) -> Exported:
+    """Write what a round served as the Parquet file that `campaign observe` takes.
+
+    Args:
+        campaign: whose.
+        store: where its decisions are.
+        spool: of the service; what waits there must be replayed first.
+        settings: waiting time, rule and default.
+        out: the file.
+        round: which; None is the one that is under way.
+        now: the time; None is the present.
+    """
+    k = campaign.round if round is None else round
+    require(
+        not spool.waiting,
+        "what waits in the spool is replayed before logs are exported",
+        found="decisions that are not in the store yet",
+        cure="let the service reach its store: depsue serve",
+        error=FileError,
+    )
+    served = [deployment.policy_hash for deployment in campaign.deployed(k)]
+    require(
+        bool(served),
+        "logs are of a round that deployed something",
+        found=f"round {k}",
+        cure="depsue campaign status says where the campaign stands",
+    )
+    hash = served[-1]
+    mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
+    until = (time.time() if now is None else now) - settings.wait
+    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0}
+    tables = []
+    for columns, rewards in _pieces(store, k, settings.wait):
+        wanted = _closed_of_policy(columns, hash, until, left_out)
+        if wanted.any():
+            rows = {name: list(compress(values, wanted)) for name, values in columns.items()}
+            tables.append(_table(rows, rewards, mapping, catalogue.ids, k, settings))
+    counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+    require(
+        bool(tables),
+        "there must be a decision of the policy whose waiting time has closed",
+        found=counts or "no decision at all",
+        cure=f"wait until {settings.wait:g} seconds have passed since the decisions",
+    )
+    import polars as pl
+
+    buffer = io.BytesIO()
+    table = pl.concat(tables, how="vertical_relaxed")  # a segment may be 5 here and "5" there
+    table.write_parquet(buffer)
+    write_file(out, buffer.getvalue())
+    mapping_file = out.with_suffix(".toml")
+    write_file(mapping_file, to_toml(as_exported(mapping)).encode())
+    return Exported(out, mapping_file, len(table), **left_out)
+
+
+def reported_rewards(
+    reports: Sequence[RewardReport], served: ServedPolicy, settings: ServingSettings, now: float
+) -> list[Reward]:
+    """Rewards as they are stored; a DataError for what the campaign cannot use.
+
+    Args:
+        reports: what callers sent.
+        served: what serves; its mapping declares the range of each reward.
+        settings: the rule for several rewards of one decision.
+        now: when they came.
+    """
+    mapping = served.mapping
+    rewards = []
+    for place, report in enumerate(reports):
+        name = mapping.reward if report.name is None else report.name
+        limit = mapping.r_max if name == mapping.reward else mapping.other_rewards.get(name)
+        if limit is None:
+            raise DataError(
+                "a reward is one of the mapping's columns",
+                column="name",
+                row=place,
+                value=report.name,
+                cure=f"leave it out for {mapping.reward}"
+                + "".join(f", or {other}" for other in mapping.other_rewards),
+            )
+        value = report.reward + mapping.shift if name == mapping.reward else report.reward
+        capped = mapping.cap is not None and name == mapping.reward
+        if value < 0 or (value > limit and not capped):
+            raise DataError(
+                f"rewards must lie in [0, {limit:g}], as was declared",
+                column=name,
+                row=place,
+                value=report.reward,
+                cure="send them in the units of the logs",
+            )
+        shown = None if report.action is None else served.places.get(report.action, -1)
+        # where the first reward counts, the store keeps one per decision: no event tells them apart
+        event = "" if settings.combine == "first" else report.event or ""
+        rewards.append(Reward(report.decision, name, event, float(report.reward), now, shown))
+    return rewards
+
+
+def rewards_by_rule(
+    ids: Sequence[str], rewards: Iterable[Any], name: str, settings: ServingSettings
+) -> FloatArray:
+    """(n,) the reward of each decision, by the declared rule.
+
+    Args:
+        ids: of the decisions, in order.
+        rewards: those that came in time, as `Store.read` gives them.
+        name: of the reward's column.
+        settings: rule and default.
+    """
+    received_and_value: dict[str, tuple[float, float]] = {}
+    for decision, column, value, received, _ in rewards:
+        if column != name:
+            continue
+        known = received_and_value.get(decision)
+        if known is None:
+            received_and_value[decision] = (received, value)
+        elif settings.combine == "sum":
+            received_and_value[decision] = (received, known[1] + value)
+        elif settings.combine == "largest":
+            received_and_value[decision] = (received, max(known[1], value))
+        elif received < known[0]:
+            received_and_value[decision] = (received, value)
+    default = (0.0, settings.default_reward)
+    return np.array([received_and_value.get(id, default)[1] for id in ids], dtype=np.float64)
+
+
+def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
+    """The reward that the campaign goes by: shifted and capped as its mapping declares."""
+    shifted = raw + mapping.shift
+    return np.asarray(shifted if mapping.cap is None else np.minimum(shifted, mapping.cap))
+
+
 def as_exported(mapping: LogMapping) -> LogMapping:
     """The campaign's mapping for files that the service writes: propensities are logged."""
     return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None, kept=1.0)
@@ -197,6 +246,7 @@ def as_exported(mapping: LogMapping) -> LogMapping:
 def _pieces(
     store: Store, k: int, wait: float
 ) -> Iterator[tuple[dict[str, Sequence[Any]], list[Any]]]:
+    """(columns of decisions, their rewards) of a round, piece by piece."""
     after = 0
     while True:
         rows, rewards = store.read(
@@ -211,21 +261,21 @@ def _pieces(
         after = rows[-1].seq
 
 
-def _kept(
-    columns: Mapping[str, Sequence[Any]], hash: str, until: float, left: dict[str, int]
+def _closed_of_policy(
+    columns: Mapping[str, Sequence[Any]], hash: str, until: float, left_out: dict[str, int]
 ) -> Mask:
     """(n,) the policy's own decisions that have closed; what is left out is counted by why."""
     decided_by = np.array(columns["decided_by"])
-    kept: Mask = np.ones(len(decided_by), dtype=bool)
+    wanted: Mask = np.ones(len(decided_by), dtype=bool)
     for why, mask in (
         ("holdout", decided_by == "holdout"),
         ("fallback", (decided_by == "pi0") | (np.array(columns["policy"]) != hash)),
-        ("restricted", np.array([one is not None for one in columns["candidates"]])),
+        ("restricted", np.array([places is not None for places in columns["candidates"]])),
         ("open", np.array(columns["at"]) > until),
     ):
-        left[why] += int((kept & mask).sum())
-        kept &= ~mask
-    return kept
+        left_out[why] += int((wanted & mask).sum())
+        wanted &= ~mask
+    return wanted
 
 
 def _table(
@@ -236,22 +286,23 @@ def _table(
     k: int,
     settings: ServingSettings,
 ) -> Any:
+    """The rows as the campaign's logs have them: a polars DataFrame."""
     import polars as pl
 
     count = len(rows["id"])
     contexts = [_decode(text) for text in rows["context"]]
     columns: dict[str, Any] = {
         mapping.action: ids[np.array(rows["action"])],
-        mapping.reward: earned_by(rows["id"], rewards, mapping.reward, settings),
+        mapping.reward: rewards_by_rule(rows["id"], rewards, mapping.reward, settings),
         str(as_exported(mapping).propensity): rows["propensity"],
         mapping.time or "decided_at": pl.Series(
             (np.array(rows["at"]) * 1e6).astype(np.int64), dtype=pl.Datetime("us", "UTC")
         ),
     }
     for name in mapping.other_rewards:
-        columns[name] = earned_by(rows["id"], rewards, name, settings)
+        columns[name] = rewards_by_rule(rows["id"], rewards, name, settings)
     if mapping.unit is not None:
-        columns[mapping.unit] = [None if one is None else _decode(one) for one in rows["unit"]]
+        columns[mapping.unit] = [None if unit is None else _decode(unit) for unit in rows["unit"]]
     if mapping.round is not None:
         columns[mapping.round] = [k] * count
     if mapping.position is not None:
@@ -264,12 +315,12 @@ def _table(
 def _context_columns(contexts: Sequence[Mapping[str, Any]], mapping: LogMapping) -> dict[str, Any]:
     import polars as pl
 
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: pl.Series([row[name] for row in contexts], dtype=pl.Float64)
         for name in mapping.numeric
     }
     for name in mapping.categorical:
-        found[name] = pl.Series([as_text(row[name]) for row in contexts], dtype=pl.String)
+        columns[name] = pl.Series([as_text(row[name]) for row in contexts], dtype=pl.String)
     for name in mapping.segments:
-        found.setdefault(name, pl.Series([row[name] for row in contexts], strict=False))
-    return found
+        columns.setdefault(name, pl.Series([row[name] for row in contexts], strict=False))
+    return columns

@@ -5,6 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
+from depsue.serving.monitor import MonitorState
+from depsue.serving.service import Service
+
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 Labels = tuple[tuple[str, str], ...]
 
@@ -45,13 +48,32 @@ class Metrics:
             yield f"depsue_{name} {_number(value)}"
         yield "# TYPE depsue_request_seconds histogram"
         for route, buckets in sorted(self._buckets.items()):
-            sofar = 0
+            so_far = 0
             for limit, count in zip((*BUCKETS, None), buckets, strict=True):
-                sofar += count
+                so_far += count
                 le = "+Inf" if limit is None else f"{limit:g}"
-                yield f'depsue_request_seconds_bucket{{route="{route}",le="{le}"}} {sofar}'
+                yield f'depsue_request_seconds_bucket{{route="{route}",le="{le}"}} {so_far}'
             yield f'depsue_request_seconds_sum{{route="{route}"}} {self._seconds[route][0]:.6f}'
-            yield f'depsue_request_seconds_count{{route="{route}"}} {sofar}'
+            yield f'depsue_request_seconds_count{{route="{route}"}} {so_far}'
+
+
+def gauges(service: Service) -> dict[str, float]:
+    """Values of the present moment."""
+    status, run = service.status, service.monitor.run
+    values = {
+        "round": float(status.round),
+        "waiting": float(status.waiting),
+        "store_gone": float(bool(status.store.gone)),
+        "spooled": float(status.store.spooled),
+        "policy_refused": float(bool(status.problem)),
+        "monitor_state": float(list(MonitorState).index(status.monitor.state)),
+    }
+    if run is not None and run.points:
+        point = run.points[-1]
+        mean, low, high = point.policy
+        values |= {"value": mean, "value_lower": low, "value_upper": high}
+        values |= {"novelty": point.novelty, "closed_decisions": float(point.n)}
+    return values
 
 
 def _number(value: float) -> str:

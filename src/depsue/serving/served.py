@@ -1,8 +1,13 @@
-"""What serves now: the newest deployment of the ledger, with its policy, pi0 and items."""
+"""What serves now: the newest deployment of the ledger, with its policy, pi0, items and contexts.
+
+A served policy answers for contexts. `ContextReader` makes them from the columns of a request, as
+the same numbers that the logs' reader makes of the same columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,11 +19,13 @@ from depsue.certificates import Certificate
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
+from depsue.errors import DataError, short
 from depsue.policies import BasePolicy
-from depsue.serving.contexts import ContextReader
 
-MOST_REMEMBERED = 1 << 23
-"""Probabilities of recent contexts that are kept: 64 MiB."""
+MOST_CACHED = 1 << 23
+"""Probabilities of recent contexts that are cached: 64 MiB."""
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that a context holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,29 +79,30 @@ class ServedPolicy:
         base = self.pi0.probabilities(contexts)
         return (base if self.is_pi0 else self.policy.probabilities(contexts)), base
 
-    def remembered(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The same; users come back, so the distributions of recent contexts are kept."""
-        keys = [row.tobytes() for row in contexts]
-        known = self._recent
-        new = [k for k, key in enumerate(keys) if key not in known]
-        if len(new) == len(keys) and len(keys) >= self._most_recent:
+    def cached(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The same; users come back, so the distributions of recent contexts are cached."""
+        cache, keys = self._cache, [row.tobytes() for row in contexts]
+        # looked up once: worker and writer share the cache, and either may drop an entry meanwhile
+        pairs = [cache.get(key) for key in keys]
+        new = [k for k, pair in enumerate(pairs) if pair is None]
+        if len(new) == len(keys) and len(keys) >= self._most_cached:
             return self.distributions(contexts)
         if new:
             own, base = self.distributions(contexts[new])
             for place, k in enumerate(new):
-                known[keys[k]] = own[place], base[place]
-        found = [known[key] for key in keys]
-        while len(known) > self._most_recent:
-            del known[next(iter(known))]
-        return np.stack([one[0] for one in found]), np.stack([one[1] for one in found])
+                pairs[k] = cache[keys[k]] = own[place], base[place]
+        while len(cache) > self._most_cached:
+            cache.pop(next(iter(cache)), None)  # the oldest: dicts keep their order
+        known = [pair for pair in pairs if pair is not None]
+        return np.stack([own for own, _ in known]), np.stack([base for _, base in known])
 
     @cached_property
-    def _recent(self) -> dict[bytes, tuple[FloatArray, FloatArray]]:
+    def _cache(self) -> dict[bytes, tuple[FloatArray, FloatArray]]:
         return {}
 
     @cached_property
-    def _most_recent(self) -> int:
-        return max(1, MOST_REMEMBERED // (2 * len(self.catalogue)))
+    def _most_cached(self) -> int:
+        return max(1, MOST_CACHED // (2 * len(self.catalogue)))
 
 
 def what_serves(campaign: Campaign) -> tuple[int, str]:
@@ -130,8 +138,85 @@ def load_served(campaign: Campaign) -> ServedPolicy:
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:
-    for one in reversed(campaign.ledger.attempts(campaign.name)):
-        if one.certified == hash and one.certificate is not None:
-            verdicts = Certificate.from_json(one.certificate).verdicts
+    """Margin per decision that the policy's newest certificate spent, by promise."""
+    for attempt in reversed(campaign.ledger.attempts(campaign.name)):
+        if attempt.certified == hash and attempt.certificate is not None:
+            verdicts = Certificate.from_json(attempt.certificate).verdicts
             return {verdict.promise.name: verdict.credit for verdict in verdicts}
     return {}
+
+
+class ContextReader:
+    """Reads contexts as the mapping says: numbers in order, then 1 or 0 for each declared value.
+
+    Args:
+        mapping: of the campaign's logs.
+    """
+
+    def __init__(self, mapping: LogMapping) -> None:
+        self._numeric = mapping.numeric
+        self._places: dict[str, dict[str, int]] = {}
+        place = len(self._numeric)
+        for name, values in mapping.categorical.items():
+            self._places[name] = {value: place + k for k, value in enumerate(values)}
+            place += len(values)
+        self._width = place
+        self._segments = mapping.segments
+        self.known = {*self._numeric, *self._places, *self._segments}
+
+    def contexts(self, rows: Sequence[Mapping[str, Any]]) -> FloatArray:
+        """(m, d) contexts of rows that were checked."""
+        out = np.zeros((len(rows), max(self._width, 1)), dtype=np.float32)
+        numeric, n = self._numeric, len(self._numeric)
+        if n:
+            out[:, :n] = [[row[name] for name in numeric] for row in rows]
+        for name, places in self._places.items():
+            for k, row in enumerate(rows):
+                place = places.get(as_text(row[name]))
+                if place is not None:
+                    out[k, place] = 1.0
+        return out
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Refuse a row with a column missing, unknown, or of the wrong kind."""
+        for name in self._numeric:
+            value = row.get(name)
+            number = type(value) is float or type(value) is int
+            if not number or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
+                raise _refused(name, row, "must be a finite number")
+        for name in self._places:
+            if name not in row or isinstance(row[name], float) and not math.isfinite(row[name]):
+                raise _refused(name, row, "must be given; null where it is not known")
+        if len(row) > len(self._numeric) + len(self._places):
+            for name in row:
+                if name not in self.known:
+                    raise _refused(name, row, "is not one of the mapping's")
+        for name in self._segments:
+            if name not in row:
+                raise _refused(name, row, "must be given: it tells segments apart")
+
+    @property
+    def example(self) -> dict[str, Any]:
+        """A context that would be read."""
+        example: dict[str, Any] = {name: 0.0 for name in self._numeric}
+        for name, places in self._places.items():
+            example[name] = next(iter(places), "")
+        return example | {name: "" for name in self._segments if name not in example}
+
+
+def as_text(value: Any) -> str:
+    """Text as the logs' reader has it."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refused(name: str, row: Mapping[str, Any], rule: str) -> DataError:
+    return DataError(
+        f"the context column {name} {rule}",
+        column=name,
+        found=short(row[name]) if name in row else "it is missing",
+        cure="GET /v1/context shows a context that would be read",
+    )

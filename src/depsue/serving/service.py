@@ -1,30 +1,31 @@
-"""The service: what serves, who watches, what happens when things break."""
+"""One campaign, served: what decides, who watches, and what happens when things break.
+
+A service joins four parts, each of which knows its own work only: the `Worker` decides and writes,
+the `Monitor` watches, `Stops` remembers why pi0 decides in place of the policy, and the ledger says
+which policy serves. Once a second one thread, the watcher, asks the ledger for a newer policy,
+settles stops with other services, and lets the monitor look.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from depsue.campaigns import Campaign
-from depsue.data.logs import LoggedData
-from depsue.errors import ConfigError, DataError, DepsueError, FileError, require, short
-from depsue.files import write_file
-from depsue.serving.deciding import Endpoint
+from depsue.errors import DepsueError, require
+from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
-from depsue.serving.monitor import ContextDrift, MonitorFinding
+from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, STOPPED, STOPPED_BEFORE, ServingSettings, store_address
+from depsue.serving.settings import SPOOL, ServingSettings, store_address
+from depsue.serving.stops import EventLog, Stops
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
-from depsue.serving.watching import MonitorRun
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Spool
 
@@ -33,18 +34,57 @@ REFRESH = 1.0
 """Seconds between looks at the ledger and at decisions that have closed."""
 
 
-class MonitorEpoch(NamedTuple):
-    """From when on the monitor watches what serves.
+@dataclass(frozen=True)
+class MonitorStatus:
+    """How the monitor stands.
 
     Args:
-        served: what serves.
-        number: the j-th of its round.
-        after: the newest decision before it.
+        state: of the policy.
+        stopped: why pi0 decides in place of the policy; "" while the policy decides.
+        tests: every one, as it stands.
     """
 
-    served: ServedPolicy
-    number: int
-    after: int
+    state: MonitorState
+    stopped: str
+    tests: list[MonitorFinding]
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """How the store stands.
+
+    Args:
+        gone: why it cannot be written to; "" while it can.
+        spooled: whether something waits in the spool.
+    """
+
+    gone: str
+    spooled: bool
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """Where a service stands; `GET /v1/status` is this record.
+
+    Args:
+        campaign: its name.
+        round, policy, what, novelty: of what serves.
+        holdout: share of traffic that stays on pi0.
+        monitor, store: how they stand.
+        problem: why a newer policy is not served; "" if there is none.
+        waiting: decisions and rewards that wait.
+    """
+
+    campaign: str
+    round: int
+    policy: str
+    what: str
+    novelty: float
+    holdout: float
+    monitor: MonitorStatus
+    store: StoreStatus
+    problem: str
+    waiting: int
 
 
 class Service:
@@ -54,6 +94,8 @@ class Service:
         campaign: whose; its ledger says what serves.
         settings: what is declared.
         store: the address of the decisions; None is a file in the campaign's folder.
+        clock: seconds since 1970; decisions, rewards and waiting times go by it.
+        refresh: seconds between two turns of the watcher.
     """
 
     def __init__(
@@ -62,56 +104,53 @@ class Service:
         settings: ServingSettings,
         *,
         store: str | None = None,
+        clock: Callable[[], float] = time.time,
+        refresh: float = REFRESH,
     ) -> None:
         self.campaign, self.settings = campaign, settings
-        folder = campaign.files.folder
-        address = store_address(campaign, store)
+        self._clock, self._refresh = clock, refresh
+        folder, address = campaign.files.folder, store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
         self.spool = Spool(folder / SPOOL)
         self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
-        self._stop_file = folder / STOPPED
-        self._stopped = ""
-        self._unrecorded: tuple[str, str] | None = None
-        self.watching: MonitorRun | None = None
-        self._epoch: MonitorEpoch | None = None
-        self._watched: MonitorEpoch | None = None
-        self._events: list[MonitorEvent] = []
-        self._lock = threading.Lock()
-        self._ending = threading.Event()
-        self._held = ExitStack()
         self.worker = Worker(
             self.store,
-            Store(address, campaign.name),
+            Store(address, campaign.name),  # the worker's thread has a connection of its own
             self.spool,
             lambda: self.served,
-            self._fallback,
-            holdout=settings.holdout,
-            on_gone=settings.on_gone,
-            most_waiting=settings.most_waiting,
-            own_pi0=None if settings.pi0_url is None else Endpoint(settings.pi0_url),
+            self.fallback,
+            settings,
+            clock=clock,
         )
+        self._events = EventLog(self.reader, self.worker.writer.record_event)
+        self.monitor = Monitor(campaign, settings, self.reader, self._events)
+        self._stops = Stops(
+            folder,
+            self._events,
+            lambda: self.served,
+            self.monitor.begin,
+            alone=self.store.is_file,
+        )
+        self._ending = threading.Event()
+        self._held = ExitStack()
         self._watcher = threading.Thread(target=self._watch, name="depsue-watcher", daemon=True)
 
     def start(self) -> None:
         """Begin to decide and to watch; a second service on the same file is refused."""
-        if self.store.is_file:
-            held = self._held.enter_context(self.store.hold())
-            require(
-                held,
-                "one service writes to a file of decisions",
-                found=f"another process serves {self.campaign.name!r} from {self.store.name}",
-                cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
-            )
-        with suppress(FileNotFoundError):
-            (self.folder / STOPPED_BEFORE).rename(self._stop_file)
-        self._stopped = self._remembered_stop()
+        require(
+            self._held.enter_context(self.store.hold()),
+            "one service writes to a file of decisions",
+            found=f"another process serves {self.campaign.name!r} from {self.store.name}",
+            cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
+        )
+        self._stops.remember()  # before the first decision, whether the store is there or not
         self.worker.start()
-        self._stopped = self._stopped or self._recorded_stop()
+        self._stops.remember_recorded()
         with suppress(StoreGone):  # then pi0 decides until it is back
-            self._epoch = self._begun(self.served)
+            self.monitor.begin(self.served)
         self._watcher.start()
 
     def close(self) -> None:
@@ -124,90 +163,57 @@ class Service:
 
     @property
     def stopped(self) -> str:
-        """Why pi0 decides in place of the policy; "" if the monitor has not stopped."""
-        return self._stopped
+        """Why pi0 decides in place of the policy; "" while the policy decides."""
+        return self._stops.reason
 
     @property
-    def state(self) -> str:
-        """healthy, watch or stopped."""
-        if self._stopped:
-            return "stopped"
-        return "healthy" if self.watching is None else self.watching.state
+    def state(self) -> MonitorState:
+        """How the policy stands."""
+        return MonitorState.STOPPED if self.stopped else self.monitor.state
 
-    def findings(self) -> list[MonitorFinding]:
-        """Every test of the monitor, as it stands."""
-        return [] if self.watching is None else self.watching.findings()
+    @property
+    def status(self) -> ServiceStatus:
+        """Where the service stands."""
+        served = self.served
+        return ServiceStatus(
+            campaign=self.campaign.name,
+            round=served.round,
+            policy=served.hash,
+            what=served.what,
+            novelty=served.novelty,
+            holdout=self.settings.holdout,
+            monitor=MonitorStatus(self.state, self.stopped, self.monitor.findings),
+            store=StoreStatus(self.worker.gone, self.spool.waiting),
+            problem=self.problem,
+            waiting=self.worker.waiting,
+        )
 
+    @property
     def events(self) -> list[MonitorEvent]:
-        """Stops and resumptions, oldest first, as far as they were read."""
-        return list(self._events)
-
-    def rewards(self, given: Sequence[RewardReport]) -> list[Reward]:
-        """Rewards as they are stored; what the campaign cannot use is refused."""
-        now, mapping, served = time.time(), self.served.mapping, self.served
-        found = []
-        for place, one in enumerate(given):
-            name = mapping.reward if one.name is None else one.name
-            limit = mapping.r_max if name == mapping.reward else mapping.other_rewards.get(name)
-            if limit is None:
-                raise DataError(
-                    "a reward is one of the mapping's columns",
-                    column="name",
-                    row=place,
-                    value=one.name,
-                    cure=f"leave it out for {mapping.reward}"
-                    + "".join(f", or {other}" for other in mapping.other_rewards),
-                )
-            value = one.reward + mapping.shift if name == mapping.reward else one.reward
-            capped = mapping.cap is not None and name == mapping.reward
-            if value < 0 or (value > limit and not capped):
-                raise DataError(
-                    f"rewards must lie in [0, {limit:g}], as was declared",
-                    column=name,
-                    row=place,
-                    value=one.reward,
-                    cure="send them in the units of the logs",
-                )
-            shown = None if one.action is None else served.places.get(one.action, -1)
-            event = "" if self.settings.combine == "first" else one.event or ""
-            found.append(Reward(one.decision, name, event, float(one.reward), now, shown))
-        return found
+        """Epochs, stops and resumptions, oldest first, as they were last read."""
+        return list(self._events.newest)
 
     def stop_policy(self, reason: str, by: str) -> None:
         """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
-        with self._lock:
-            if self._stopped:
-                return
-            self._stopped = reason
-            facts = {"reason": reason, "by": by, "at": time.time()}
-            self._unrecorded = (reason, by)
-            try:
-                write_file(self._stop_file, json.dumps(facts, indent=1).encode())
-            except FileError as problem:
-                log.error("stop not on disk", extra={"found": problem.found})
-            log.warning("policy stopped", extra={"reason": reason, "by": by})
-            self._record_stop()
+        self._stops.stop(reason, by)
 
     def resume_policy(self, reason: str, by: str) -> None:
-        """Let the policy decide again, and begin to watch anew."""
-        with self._lock:
-            require(bool(self._stopped), "only a policy that was stopped resumes", found="none")
-            self._record_stop()
-            require(
-                self._unrecorded is None,
-                "a resumption is recorded, and so must be the stop before it",
-                found=f"the store is gone: {self.worker.gone}",
-                cure="wait until it is back",
-                error=StoreGone,
-            )
-            self.worker.event("resume", self.served.round, self.served.hash, reason, by)
-            self._epoch = self._begun(self.served)
-            self._stop_file.unlink(missing_ok=True)
-            self._stopped = ""
-            log.info("policy resumed", extra={"reason": reason, "by": by})
+        """Let the policy decide again, watched anew."""
+        self._stops.resume(reason, by)
 
-    def refresh(self) -> None:
-        """Take up what the ledger says serves now; keep the last good one if it is damaged."""
+    def rewards(self, reports: Sequence[RewardReport]) -> list[Reward]:
+        """Rewards as they are stored; a DataError for what the campaign cannot use."""
+        return reported_rewards(reports, self.served, self.settings, self._clock())
+
+    def fallback(self) -> str:
+        """Why pi0 decides in place of the policy; "" if it does not."""
+        if self.stopped:
+            return self.stopped
+        # a policy never decides unwatched: a newer one waits until its epoch is recorded
+        return "" if self.monitor.watches(self.served) else "the monitor does not watch yet"
+
+    def take_up(self) -> None:
+        """Serve what the ledger says; the last good policy goes on where that one is damaged."""
         if what_serves(self.campaign) == (self.served.round, self.served.hash):
             self.problem = ""
             return
@@ -218,130 +224,36 @@ class Service:
                 log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
-        epoch = self._begun(served)  # before its first decision
-        self.served, self._epoch, self.problem = served, epoch, ""
+        self.monitor.begin(served)  # before its first decision
+        self.served, self.problem = served, ""
         log.info(
             "policy", extra={"round": served.round, "policy": served.hash, "what": served.what}
         )
 
     def look(self, now: float | None = None) -> None:
-        """One look of the monitor at what has closed; stops if it must."""
-        self._events = self.reader.events()
-        if self._epoch is None:
-            self._epoch = self._begun(self.served)
-        if self.watching is None or self._watched is not self._epoch:
-            self._watched, self.watching = self._epoch, self._watching(self._epoch)
-        watching = self.watching
-        while watching.step(self.reader, now) and not self._ending.is_set():
-            if not self._stopped and not watching.served.is_pi0 and watching.state == "stopped":
-                break
-        if watching.served.is_pi0 or self._stopped or watching.state != "stopped":
-            return
-        words = [one.words for one in watching.findings() if one.state == "stopped"]
-        self.stop_policy("; ".join(words), "the monitor")
-
-    def _fallback(self) -> str:
-        """Why pi0 decides in place of the policy; the policy never decides unwatched."""
-        epoch = self._epoch
-        watched = epoch is not None and epoch.served is self.served
-        return self._stopped or ("" if watched else "the monitor does not watch yet")
-
-    def _begun(self, served: ServedPolicy) -> MonitorEpoch:
-        """The present epoch of what serves: taken up again after a restart, else begun."""
-        events = self.reader.events()
-        mine = [one for one in events if one.kind != "stop" and one.round == served.round]
-        last = mine[-1] if mine else None
-        if last is None or last.kind == "resume" or last.policy != served.hash:
-            number = 1 + sum(one.kind == "watch" for one in mine)
-            self.worker.event("watch", served.round, served.hash, f"epoch {number}", "depsue")
-            events = self.reader.events()
-        self._events = events
-        epochs = [one for one in events if one.kind == "watch" and one.round == served.round]
-        return MonitorEpoch(served, len(epochs), epochs[-1].after)
-
-    def _watching(self, epoch: MonitorEpoch) -> MonitorRun:
-        explore = self.campaign.settings.explore
-        return MonitorRun(
-            epoch.served,
-            self.settings,
-            tuple(explore.promises),
-            self.campaign.rounds,
-            epoch=epoch.number,
-            after=epoch.after,
-            drift=self._drift(),
+        """One look of the monitor at what has closed; stops the policy if it must."""
+        grave = self.monitor.look(
+            self.served,
+            self._clock() if now is None else now,
+            stopped=bool(self.stopped),
+            ending=self._ending,
         )
+        if grave and not self.stopped:
+            self.stop_policy("; ".join(str(finding) for finding in grave), "the monitor")
 
-    def _drift(self) -> ContextDrift | None:
-        """What contexts are held against: those of the logs that the policy was certified on."""
-        try:
-            logs: LoggedData = self.campaign.logs(max(self.served.round - 1, 0))
-        except (DepsueError, OSError) as problem:
-            log.warning("no reference for contexts", extra={"found": short(str(problem))})
-            return None
-        weight = np.bincount(logs.context, minlength=len(logs.contexts)) / len(logs)
-        x = np.asarray(logs.contexts, dtype=np.float64)
-        mean = weight @ x
-        deviation = np.sqrt(np.maximum(weight @ x**2 - mean**2, 0.0))
-        return ContextDrift(mean, deviation, len(logs))
+    def turn(self) -> None:
+        """One turn of the watcher: each step is tried, whatever became of the one before."""
+        for step in (self.take_up, self._stops.settle, self.look):
+            try:
+                step()
+            except StoreGone:
+                continue
+            except DepsueError as problem:
+                log.error("watch failed", extra={"found": str(problem)})
+            except Exception:  # the watcher must not die
+                log.exception("watch failed")
 
     def _watch(self) -> None:
         torch.set_num_threads(1)
-        while not self._ending.wait(REFRESH):
-            for step in (self.refresh, self._settle_stop, self.look):
-                try:
-                    step()
-                except StoreGone:
-                    continue
-                except DepsueError as problem:
-                    log.error("watch failed", extra={"found": str(problem)})
-                except Exception:  # the watcher must not die
-                    log.exception("watch failed")
-
-    def _settle_stop(self) -> None:
-        """Record a stop that could not be recorded; learn what other services recorded."""
-        with self._lock:
-            self._record_stop()
-        if self.store.is_file or self._unrecorded is not None:
-            return
-        last = self._recorded_stop()
-        if last and not self._stopped:
-            self._stopped = last
-            log.warning("policy stopped", extra={"reason": last, "by": "another service"})
-        elif self._stopped and not last:
-            self._epoch = self._begun(self.served)
-            self._stop_file.unlink(missing_ok=True)
-            self._stopped = ""
-            log.info("policy resumed", extra={"by": "another service"})
-
-    def _record_stop(self) -> None:
-        if self._unrecorded is None:
-            return
-        try:
-            self.worker.event("stop", self.served.round, self.served.hash, *self._unrecorded)
-            self._unrecorded = None
-        except (StoreGone, ConfigError):
-            return
-
-    def _remembered_stop(self) -> str:
-        """A stop that this machine remembers."""
-        if not self._stop_file.exists():
-            return ""
-        try:
-            facts: dict[str, Any] = json.loads(self._stop_file.read_text())
-            return str(facts["reason"]) or "stopped"
-        except (OSError, ValueError, KeyError, TypeError):
-            return f"{self._stop_file} is there, and cannot be read"
-
-    def _recorded_stop(self) -> str:
-        """A stop that the store remembers, and no resumption after it."""
-        try:
-            self._events = self.reader.events()
-        except StoreGone:
-            return ""
-        last = [one for one in self._events if one.kind in ("stop", "resume")][-1:]
-        return last[0].reason if last and last[0].kind == "stop" else ""
-
-    @property
-    def folder(self) -> Path:
-        """Of the campaign."""
-        return self.campaign.files.folder
+        while not self._ending.wait(self._refresh):
+            self.turn()

@@ -1,6 +1,7 @@
-"""What is declared when a campaign is served; kept beside its files, so that it stays declared.
+"""What is declared when a campaign is served, and where a service keeps its files.
 
-Where a service keeps its things, among the files of its campaign.
+Settings are written beside the campaign's files, so that a restart needs no options and nobody
+changes by accident what decides which reward a decision has.
 """
 
 from __future__ import annotations
@@ -19,15 +20,8 @@ SPOOL = "spool"
 STOPPED = "stopped.json"
 STOPPED_BEFORE = "tripped.json"
 """What that file was called in the first version."""
-
-
-def store_address(campaign: Campaign, store: str | None) -> str:
-    """Where a campaign's decisions are: a file among its own, or another address."""
-    return str(campaign.files.folder / STORE) if store is None else store
-
-
-RULES = ("first", "largest", "sum")
 FILE = "serving.json"
+RULES = ("first", "largest", "sum")
 
 
 @dataclass(frozen=True)
@@ -97,6 +91,11 @@ def declared(folder: Path, given: dict[str, Any], *, begun: bool) -> ServingSett
     if settings != before:
         write_file(path, codec.encode(settings, indent=1).encode())
     return settings
+
+
+def store_address(campaign: Campaign, store: str | None) -> str:
+    """Where a campaign's decisions are: a file among its own, or another address."""
+    return str(campaign.files.folder / STORE) if store is None else store
 
 
 def _read(path: Path) -> ServingSettings:

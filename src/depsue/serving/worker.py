@@ -1,8 +1,8 @@
 """Decides for all requests that wait, in batches that are committed together.
 
-While one batch is committed (`writing`), the next gathers and is decided; so the disk is asked once
-for many requests. Nothing is answered before it is durable: in the store, or, while that is gone
-and the user wants it so, in the spool, decided by pi0.
+While one batch is committed (`writing`), the next gathers and is decided; so one sync of the disk
+does for many requests. Nothing is answered before it is durable: in the store, or, while that is
+gone and the settings allow it, in the spool, decided by pi0.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from depsue.errors import DepsueError, PolicyError
 from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.served import ServedPolicy
+from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Decision, Reward, Store, StoreGone
 from depsue.serving.writing import Batch, QueuedCall, Spool, Writer
 
@@ -31,7 +32,7 @@ MOST_AT_ONCE = 512
 UNDER_WAY = 2
 """Batches at once: one that is committed, one that is decided."""
 GATHER, LONGEST = 0.0005, 0.003
-"""Seconds for which the next request is waited for, and all together, before a batch begins."""
+"""Seconds to wait for the next request, and for all together, before a batch begins."""
 
 
 class Busy(DepsueError):
@@ -43,14 +44,12 @@ class Worker:
 
     Args:
         store: where decisions go.
-        reader: the same, for looking up keys.
-        spool: where they go while the store is gone.
+        reader: the same store, for looking up keys.
+        spool: where decisions go while the store is gone.
         served: says what serves now.
         fallback: says why pi0 must decide; "" if nothing does.
-        holdout: the share of traffic that stays on pi0.
-        on_gone: "pi0" to go on into the spool, "stop" to refuse.
-        most_waiting: decisions and rewards that may wait.
-        own_pi0: the team's own pi0, asked first on fallback.
+        settings: holdout, what to do while the store is gone, how many may wait, pi0's address.
+        clock: seconds since 1970.
     """
 
     def __init__(
@@ -60,28 +59,28 @@ class Worker:
         spool: Spool,
         served: Callable[[], ServedPolicy],
         fallback: Callable[[], str],
+        settings: ServingSettings,
         *,
-        holdout: float,
-        on_gone: str,
-        most_waiting: int,
-        own_pi0: Endpoint | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._reader, self._served, self._fallback = reader, served, fallback
-        self._holdout, self._most, self._own_pi0 = holdout, most_waiting, own_pi0
+        self._holdout, self._most_waiting = settings.holdout, settings.most_waiting
+        self._own_pi0 = None if settings.pi0_url is None else Endpoint(settings.pi0_url)
+        self._clock = clock
         self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
         self._rng = np.random.default_rng()
         self._pending: dict[str, str | None] = {}
+        """Digests of requests that are decided and not yet durable, by key."""
         self._slots = threading.Semaphore(UNDER_WAY)
         self._thread = threading.Thread(target=self._run, name="depsue-worker", daemon=True)
         self.writer = Writer(
             store,
             spool,
-            again=self._again,
-            on_gone=on_gone,
+            by_pi0=self._by_pi0,
+            on_gone=settings.on_gone,
             answered=self._answered,
         )
-        self.event = self.writer.event
 
     @property
     def gone(self) -> str:
@@ -115,12 +114,13 @@ class Worker:
 
     def _put(self, requests: Sequence[Decide], rewards: Sequence[Reward]) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        size = len(requests) + len(rewards)
-        if self._waiting + size > max(self._most, size):
-            raise Busy("the service has more to do than it can", cure="try again in a moment")
-        self._waiting += size
         future: asyncio.Future[Any] = loop.create_future()
-        self._queue.put(QueuedCall(requests, rewards, future, loop))
+        call = QueuedCall(requests, rewards, future, loop)
+        # a batch larger than the limit is taken when nothing else waits, or it never would be
+        if self._waiting + call.size > max(self._most_waiting, call.size):
+            raise Busy("the service has more to do than it can", cure="try again in a moment")
+        self._waiting += call.size
+        self._queue.put(call)
         return future
 
     def _run(self) -> None:
@@ -128,8 +128,8 @@ class Worker:
         ending = False
         while not ending:
             self._slots.acquire()
-            jobs, ending = self._gathered(self._queue.get())
-            for place, batch in enumerate(self._batches(jobs) if jobs else ()):
+            calls, ending = self._gathered(self._queue.get())
+            for place, batch in enumerate(self._batches(calls) if calls else ()):
                 if place > 0:
                     self._slots.acquire()
                 self.writer.put(batch)
@@ -140,108 +140,110 @@ class Worker:
         A commit costs the disk a few milliseconds, whatever it holds: those who were answered
         together ask again together, and one commit does for all of them.
         """
-        jobs: list[QueuedCall] = []
+        calls: list[QueuedCall] = []
         size, latest = 0, time.monotonic() + LONGEST
-        job = first
-        while job is not None:
-            jobs.append(job)
-            size += len(job.requests) + len(job.rewards)
+        call = first
+        while call is not None:
+            calls.append(call)
+            size += call.size
             if size >= MOST_AT_ONCE or time.monotonic() > latest:
-                return jobs, False
+                return calls, False
             try:
-                job = self._queue.get(timeout=GATHER)
+                call = self._queue.get(timeout=GATHER)
             except Empty:
-                return jobs, False
-        return jobs, True
+                return calls, False
+        return calls, True
 
-    def _batches(self, jobs: list[QueuedCall]) -> list[Batch]:
-        """The jobs, decided: in one batch, or in one each where a policy cannot answer."""
+    def _batches(self, calls: list[QueuedCall]) -> list[Batch]:
+        """The calls, decided: in one batch, or in one each where a policy cannot answer."""
         served = self._served()
         try:
-            return [self._decided(jobs, served)]
+            return [self._decided(calls, served)]
         except PolicyError as problem:  # a context that the policy cannot answer about
-            if len(jobs) == 1:
-                return [Batch(jobs, served, [problem])]
-            return [batch for job in jobs for batch in self._batches([job])]
-        except Exception as problem:  # never hang who waits
+            if len(calls) == 1:
+                return [Batch(calls, served, [problem])]
+            return [batch for call in calls for batch in self._batches([call])]
+        except Exception as problem:  # callers must not wait for ever
             log.exception("worker failed")
-            return [Batch(jobs, served, [problem] * len(jobs))]
+            return [Batch(calls, served, [problem] * len(calls))]
 
-    def _decided(self, jobs: list[QueuedCall], served: ServedPolicy) -> Batch:
-        batch = Batch(jobs, served, [None] * len(jobs))
-        batch.known = self._known([one for job in jobs for one in job.requests])
-        asked = {key: one.asked for key, one in batch.known.items()}
+    def _decided(self, calls: list[QueuedCall], served: ServedPolicy) -> Batch:
+        batch = Batch(calls, served, [None] * len(calls))
+        batch.known = self._known([request for call in calls for request in call.requests])
+        asked = {key: decision.asked for key, decision in batch.known.items()}
         pending = dict(self._pending)
-        for place, job in enumerate(jobs):
+        for place, call in enumerate(calls):
             try:
-                batch.wanted += _new_requests(job.requests, served, asked, pending)
+                batch.wanted += _new_requests(call.requests, served, asked, pending)
             except DepsueError as problem:
                 batch.answers[place] = problem
         if batch.wanted and not self.gone:
-            batch.made = self._draw(batch.wanted, served, self._fallback())
-        for one in batch.wanted:
-            if one.key is not None:
-                self._pending[one.key] = digest(one)
+            batch.made = self._draw(batch.wanted, served, self._rng, self._fallback())
+        for request in batch.wanted:
+            if request.key is not None:
+                self._pending[request.key] = digest(request)
         return batch
 
     def _known(self, requests: Sequence[Decide]) -> dict[str, Decision]:
         """Decisions that were made before for these keys, and are durable."""
-        keys = [one.key for one in requests if one.key is not None]
+        keys = [request.key for request in requests if request.key is not None]
         recent = self.writer.recent
-        found = {key: one for key in keys if (one := recent.get(key)) is not None}
-        rest = [key for key in keys if key not in found and key not in self._pending]
+        known = {key: decision for key in keys if (decision := recent.get(key)) is not None}
+        rest = [key for key in keys if key not in known and key not in self._pending]
         if rest and not self.gone:
             try:
-                found |= self._reader.by_key(rest)
+                known |= self._reader.by_key(rest)
             except StoreGone as problem:
                 self._reader.close()
                 self.writer.lost(problem)
-        return found
+        return known
 
-    def _draw(self, wanted: Sequence[Decide], served: ServedPolicy, reason: str) -> list[Decision]:
+    def _draw(
+        self,
+        wanted: Sequence[Decide],
+        served: ServedPolicy,
+        rng: np.random.Generator,
+        fallback: str,
+    ) -> list[Decision]:
         return decide(
             wanted,
             served,
-            self._rng,
+            rng,
+            now=self._clock(),
             holdout=self._holdout,
-            fallback=reason,
+            fallback=fallback,
             own_pi0=self._own_pi0,
         )
 
-    def _again(self, wanted: Sequence[Decide], served: ServedPolicy) -> list[Decision]:
-        """What pi0 decides while the store is gone; called by the writer."""
+    def _by_pi0(self, wanted: Sequence[Decide], served: ServedPolicy) -> list[Decision]:
+        """What pi0 decides while the store is gone; called by the writer, in its thread."""
         if not wanted:
             return []
-        return decide(
-            wanted,
-            served,
-            np.random.default_rng(),
-            holdout=self._holdout,
-            fallback=self._fallback() or "the store of decisions is gone",
-            own_pi0=self._own_pi0,
-        )
+        fallback = self._fallback() or "the store of decisions is gone"
+        rng = np.random.default_rng()  # the worker's own is no other thread's to use
+        return self._draw(wanted, served, rng, fallback)
 
     def _answered(self, batch: Batch) -> None:
-        """Hand the answers of a batch to those who wait; called by the writer."""
-        for one in batch.wanted:
-            if one.key is not None:
-                self._pending.pop(one.key, None)
+        """Hand the answers of a batch to those who wait; called by the writer, in its thread."""
+        for request in batch.wanted:
+            if request.key is not None:
+                self._pending.pop(request.key, None)
         self._slots.release()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[QueuedCall, Any]]] = {}
-        for job, answer in zip(batch.jobs, batch.answers, strict=True):
-            by_loop.setdefault(job.loop, []).append((job, answer))
-        for loop, mine in by_loop.items():
-            loop.call_soon_threadsafe(self._resolve, mine)
+        for call, answer in zip(batch.calls, batch.answers, strict=True):
+            by_loop.setdefault(call.loop, []).append((call, answer))
+        for loop, answers in by_loop.items():  # one wake-up of a loop for all that waits in it
+            loop.call_soon_threadsafe(self._resolve, answers)
 
     def _resolve(self, answers: list[tuple[QueuedCall, Any]]) -> None:
-        for job, answer in answers:
-            self._waiting -= len(job.requests) + len(job.rewards)
-            if job.future.cancelled():  # who asked has gone; the decision stands
+        for call, answer in answers:
+            self._waiting -= call.size
+            if call.future.cancelled():  # the caller has gone; the decision stands
                 continue
             if isinstance(answer, Exception):
-                job.future.set_exception(answer)
+                call.future.set_exception(answer)
             else:
-                job.future.set_result(answer)
+                call.future.set_result(answer)
 
 
 def _new_requests(
@@ -250,17 +252,17 @@ def _new_requests(
     asked: dict[str, str | None],
     pending: dict[str, str | None],
 ) -> list[Decide]:
-    """The requests of a job that need a decision; keys that they bring are added to `pending`."""
-    found: list[Decide] = []
+    """The requests of a call that need a decision; keys that they bring are added to `pending`."""
+    new: list[Decide] = []
     keys: dict[str, str | None] = {}
-    for one in requests:
-        check_request(one, served)
-        if one.key is not None:
-            before = asked.get(one.key) or pending.get(one.key) or keys.get(one.key)
+    for request in requests:
+        check_request(request, served)
+        if request.key is not None:
+            before = asked.get(request.key) or pending.get(request.key) or keys.get(request.key)
             if before is not None:
-                require_same_request(one, before)
+                require_same_request(request, before)
                 continue
-            keys[one.key] = digest(one)
-        found.append(one)
+            keys[request.key] = digest(request)
+        new.append(request)
     pending |= keys
-    return found
+    return new

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from depsue.promises import Floor, Promise
-from depsue.serving.monitor import (
+from depsue.serving.evidence import (
     FRACTIONS,
     BettingEvidence,
     ConfidenceSequence,
