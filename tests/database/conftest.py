@@ -106,11 +106,11 @@ class Server:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A server; skipped only where PostgreSQL is not installed."""
-    found = shutil.which("initdb")
+    on_path = shutil.which("initdb")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found is None and not installed:
+    if on_path is None and not installed:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    binaries = (Path(found) if found else installed[-1]).resolve().parent
+    binaries = (Path(on_path) if on_path else installed[-1]).resolve().parent
     folder = Path(tempfile.mkdtemp(prefix="depsue-postgres-"))
     server = Server(binaries, folder)
     try:

@@ -64,12 +64,12 @@ def test_sqlite_runs_as_promised(tmp_path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
     with open_ledger(path, wait=7.0).database.writing() as inside:
-        found = {
+        settings = {
             name: inside.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
     expected = {"journal_mode": "delete", "synchronous": 3, "foreign_keys": 1, "busy_timeout": 7000}
-    assert found == expected
+    assert settings == expected
 
 
 @pytest.mark.parametrize("content", [b"these are holiday photos " * 99, b"SQLite format 3\0" * 99])

@@ -22,14 +22,14 @@ def _prepared(retries: bool) -> tuple[Ledger, Folds, list[MixtureLadder], list[s
     logs = world.deploy(world.logging_policy, 2_000, round=0)
     parts = (world.logging_policy, Uniform(world.catalogue.novel))
     levels = [MixtureLadder(parts, [[1 - nu, nu]]) for nu in (0.9, 0.01)]  # type: ignore[arg-type]
-    hashes = [hash_of(one.policy(0)) or "" for one in levels]
+    hashes = [hash_of(ladder.policy(0)) or "" for ladder in levels]
     ledger = open_ledger(":memory:")
     ledger.create_campaign("spring", rounds=1, settings={}, retries=retries, by="ana")
     rows = {"data_hash": logs.hash, "rows": len(logs), "source": "may", "summary": {}}
     ledger.observe("spring", 0, **rows, by="ana")  # type: ignore[arg-type]
-    for one in hashes:
+    for policy in hashes:
         fixed = {"delta": RULES.delta}
-        known = {"policy_hash": one, "folder": "p", "trained_on": [logs.hash], "fixed": fixed}
+        known = {"policy_hash": policy, "folder": "p", "trained_on": [logs.hash], "fixed": fixed}
         ledger.record_candidate("spring", 1, **known, by="ana")  # type: ignore[arg-type]
     return ledger, three_folds(logs, "spring"), levels, hashes
 

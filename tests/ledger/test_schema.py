@@ -33,8 +33,8 @@ def _full(address: str) -> Ledger:
 
 def _content(ledger: Ledger) -> list[list[tuple[object, ...]]]:
     with ledger.database.reading() as connection:
-        found = [connection.execute(sa.select(table)).all() for table in schema.RECORDS]
-    return [[tuple(row) for row in rows] for rows in found]
+        content = [connection.execute(sa.select(table)).all() for table in schema.RECORDS]
+    return [[tuple(row) for row in rows] for rows in content]
 
 
 def _try_all(ledger: Ledger, statements: list[str]) -> None:

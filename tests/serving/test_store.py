@@ -31,7 +31,7 @@ from depsue.serving.writing import Spool
 DATA = Path(__file__).parent / "data"
 
 
-def decision(id: str, **given: Any) -> Decision:
+def decision(id: str, **changed: Any) -> Decision:
     values: dict[str, Any] = {
         "id": id,
         "at": 100.0,
@@ -46,12 +46,12 @@ def decision(id: str, **given: Any) -> Decision:
         "holdout": 0.05,
         "context": "{}",
     }
-    return Decision(**(values | given))
+    return Decision(**(values | changed))
 
 
-def reward(id: str, value: float = 1.0, received: float = 110.0, **given: Any) -> Reward:
+def reward(id: str, value: float = 1.0, received: float = 110.0, **changed: Any) -> Reward:
     values: dict[str, Any] = {"name": "reward", "event": ""}
-    return Reward(decision=id, value=value, received=received, **(values | given))
+    return Reward(decision=id, value=value, received=received, **(values | changed))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -79,7 +79,7 @@ def test_decisions_are_read_in_order_and_joined_with_rewards_in_time(store: Stor
     )
     rows, earned = store.read(until=400.0, wait=60.0)
     assert [row.id for row in rows] == [first, second]  # the third is still open
-    assert sorted((one.decision, one.value) for one in earned) == [(first, 0.5), (first, 1.0)]
+    assert sorted((row.decision, row.value) for row in earned) == [(first, 0.5), (first, 1.0)]
     later, _ = store.read(after=rows[-1].seq)
     assert [row.id for row in later] == [third]
 
@@ -89,7 +89,7 @@ def test_the_same_twice_is_once(store: Store) -> None:
     for value in (1.0, 0.0):
         store.write([decision(id)], [reward(id, value)])
     rows, earned = store.read(wait=60.0)
-    assert len(rows) == 1 and [one.value for one in earned] == [1.0]
+    assert len(rows) == 1 and [row.value for row in earned] == [1.0]
 
 
 def test_a_reward_may_come_before_its_decision(store: Store) -> None:
@@ -97,7 +97,7 @@ def test_a_reward_may_come_before_its_decision(store: Store) -> None:
     store.write([], [reward(id, received=99.0)])
     store.write([decision(id)])
     _, earned = store.read(wait=60.0)
-    assert [one.value for one in earned] == [1.0]
+    assert [row.value for row in earned] == [1.0]
 
 
 def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
@@ -146,7 +146,7 @@ def test_replay_keeps_what_was_answered(store: Store, tmp_path: Path) -> None:
         store.replay(batch.decisions, batch.rewards, batch.instead_of)
     rows, earned = store.read(wait=60.0)
     assert {row.id: row.key for row in rows} == {written: "k", spooled: "l", other: None}
-    assert {one.decision for one in earned} == {spooled, other}
+    assert {row.decision for row in earned} == {spooled, other}
     again.clear()
     assert not again.waiting and again.read().decisions == []
 
