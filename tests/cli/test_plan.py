@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner, Result
 
 import depsue
@@ -76,11 +77,16 @@ def test_a_plan_with_pi0(files: Files, tmp_path: Path) -> None:
     output = planned(files, tmp_path / "p", "--logging-policy", files.pi0, "--rows-for", 0.2)
     for words in ("Likely to be certified", "Pick: novelty", "10x", "Assumed", "20.0%: about"):
         assert words in output
-    found = json.loads((tmp_path / "p" / "plan.json").read_text())["plan"]
+    twin = json.loads((tmp_path / "p" / "plan.json").read_text())
+    found = twin["plan"]
     assert f"{found['pick']['novelty']:.1%}" in output
     assert found["enough"] and found["pick"]["novelty"] > found["certain"] == 0.05
     page = (tmp_path / "p" / "plan.html").read_text()
     assert page.count("<svg") == 1 and "<script" not in page and found["why"] in page
+    shown = [twin["page"]["pick"], twin["page"]["note"], *twin["page"]["headings"]]
+    shown += [cell for cells in twin["page"]["cells"] for cell in cells]
+    shown += [said for _, sentences in twin["page"]["sections"] for said in sentences]
+    assert all(str(escape(words)) in page for words in shown)
     assert (tmp_path / "p" / "frontier.png").stat().st_size > 5000
     assert (tmp_path / "p" / "frontier.svg").read_text().startswith("<svg")
     assert "frontier.png" in output

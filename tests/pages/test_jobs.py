@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from depsue.errors import ConfigError
-from depsue.pages.jobs import MOST_KEPT, Jobs
+from depsue.pages.jobs import MOST_JOBS, Jobs
 
 
 def test_jobs_end_with_a_result_or_a_reason(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,9 +29,9 @@ def test_jobs_end_with_a_result_or_a_reason(caplog: pytest.LogCaptureFixture) ->
     broken = ended("broken", breaks)
     assert "secret" not in broken.problem  # type: ignore[attr-defined]
     assert caplog.messages == ["job failed"] and "RuntimeError: secret" in caplog.text
-    for k in range(MOST_KEPT):
+    for k in range(MOST_JOBS):
         ended(f"more {k}", lambda watch: None)
-    assert jobs.of("good") is None and jobs.of(f"more {MOST_KEPT - 1}") is not None
+    assert jobs.of("good") is None and jobs.of(f"more {MOST_JOBS - 1}") is not None
 
 
 def test_one_job_at_a_time() -> None:

@@ -45,7 +45,7 @@ def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser, pages: Da
     job = pages.plans.of("spring")
     assert job is not None and job.done.wait(120)
     twin = visit.get(f"{SPRING}.json").json
-    assert twin["asked"] == {
+    assert twin["form"] == {
         "floor": "0.9",
         "delta": "0.05",
         "objective": "balanced",

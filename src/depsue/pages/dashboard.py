@@ -56,8 +56,8 @@ _PAGES = re.compile(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A page that is asked for, and by whom."""
+class Visit:
+    """A page that is asked for, by whom, and whether as JSON."""
 
     request: Request
     visitor: Visitor
@@ -127,14 +127,14 @@ class Dashboard(Pages):
         if path == "/logout" and request.method == "POST":
             self._sessions.end(request)
             return self._to("/login", cookie=cookie("", secure=self._is_secure(request)))
-        return await self._in_thread(self._guarded, page, Asked(request, visitor, as_json))
+        return await self._in_thread(self._guarded, page, Visit(request, visitor, as_json))
 
-    def _page(self, path: str) -> Callable[[Asked], Answer] | None:
+    def _page(self, path: str) -> Callable[[Visit], Answer] | None:
         """What answers a path."""
         if path == "/":
             return self._overview
         if path == "/logout":
-            return lambda asked: self._to("/")
+            return lambda visit: self._to("/")
         match = _PAGES.fullmatch(path)
         if match is None:
             return None
@@ -147,21 +147,21 @@ class Dashboard(Pages):
             return partial(self._act, name, "stop" if match["part"] == "stop" else "resume")
         return partial(self._campaign, name)
 
-    def _guarded(self, page: Callable[[Asked], Answer], asked: Asked) -> Answer:
+    def _guarded(self, page: Callable[[Visit], Answer], visit: Visit) -> Answer:
         """The page, or why there is none."""
         status, rule, found, cure = 404, "there is no such page", "", ""
         try:
-            return page(asked)
+            return page(visit)
         except NoSuchPage as problem:
             found = str(problem)
         except DepsueError as problem:
             status = 503 if isinstance(problem, FileError) else 409
             rule, found, cure = problem.rule, problem.found, problem.cure
-        if asked.as_json:
+        if visit.as_json:
             return refused(status, rule, found=found, cure=cure)
-        return self._wrong(asked.request, status, rule, found=found, cure=cure)
+        return self._wrong(visit.request, status, rule, found=found, cure=cure)
 
-    def _overview(self, asked: Asked) -> Answer:
+    def _overview(self, visit: Visit) -> Answer:
         served = self._service.campaign.name
         glances = []
         for record in reversed(self._service.campaign.ledger.campaigns()):
@@ -172,27 +172,27 @@ class Dashboard(Pages):
             except DepsueError as problem:
                 glances.append(Glance(name, path_of(name), state=state, problem=str(problem)))
         glances.sort(key=lambda campaign: campaign.name != served)
-        return self._shown("overview.html", Overview(served, tuple(glances)), asked)
+        return self._shown("overview.html", Overview(served, tuple(glances)), visit)
 
-    def _campaign(self, name: str, asked: Asked) -> Answer:
+    def _campaign(self, name: str, visit: Visit) -> Answer:
         page = campaign_page(self._stories.of(self._open(name)), self._serving(name))
-        refresh = query_of(asked.request).get("live", "")
+        refresh = query_of(visit.request).get("live", "")
         return self._shown(
             "campaign.html",
             page,
-            asked,
+            visit,
             live_figures=partial(_maybe, live_figures, page.live),
             round_figures=partial(round_figures, page.story),
             refresh=refresh if page.live is not None else "off",
         )
 
-    def _certificate(self, name: str, k: int, attempt: int, asked: Asked) -> Answer:
+    def _certificate(self, name: str, k: int, attempt: int, visit: Visit) -> Answer:
         campaign, key = self._open(name), f"{name}/{k}-{attempt}"
         story = self._stories.of(campaign)
         page = certificate_page(story, k, attempt, self.recomputations.of(key))
         if page is None:
             raise NoSuchPage(f"no test {k}-{attempt} in campaign {name}")
-        if asked.posted:
+        if visit.posted:
             if page.test.certificate is None:
                 raise ConfigError("what is verified has a certificate", found=page.test.state)
             work = partial(recompute, campaign, k, attempt)
@@ -200,14 +200,14 @@ class Dashboard(Pages):
             job.done.wait(PATIENCE)
             return self._to(f"{page.path}#verify")
         figure = partial(levels_figure, story, page.test, "How far the test went", "levels")
-        return self._shown("certificate.html", page, asked, figure=figure)
+        return self._shown("certificate.html", page, visit, figure=figure)
 
-    def _plan(self, name: str, asked: Asked) -> Answer:
+    def _plan(self, name: str, visit: Visit) -> Answer:
         campaign = self._open(name)
         show = partial(plan_page, campaign, self.plans.of(name), running=self.plans.running)
-        if asked.posted:
-            form = filled(campaign.settings.explore, asked.request.form)
-            page = show(asked=form)
+        if visit.posted:
+            form = filled(campaign.settings.explore, visit.request.form)
+            page = show(form=form)
             try:
                 explore = settings_of(campaign.settings.explore, form)
                 if not page.possible:
@@ -215,34 +215,34 @@ class Dashboard(Pages):
                 work = partial(planned, self._open(name), explore)
                 self.plans.start(name, f"a plan of {name}", form, work)
             except DepsueError as problem:
-                page = show(asked=form, problem=str(problem))
-                return self._shown("plan.html", page, asked, status=422, figure=lambda: None)
+                page = show(form=form, problem=str(problem))
+                return self._shown("plan.html", page, visit, status=422, figure=lambda: None)
             return self._to(page.path)
         page = show()
         figure = partial(_maybe, frontier_figure, page.result)
-        return self._shown("plan.html", page, asked, figure=figure)
+        return self._shown("plan.html", page, visit, figure=figure)
 
-    def _act(self, name: str, action: Action, asked: Asked) -> Answer:
+    def _act(self, name: str, action: Action, visit: Visit) -> Answer:
         campaign, service = self._open(name), self._serving(name)
-        form = {"by": asked.visitor.name, **asked.request.form} if asked.posted else {}
+        form = {"by": visit.visitor.name, **visit.request.form} if visit.posted else {}
         show = partial(action_page, action, campaign, service)
-        if not asked.posted:
-            return self._shown("action.html", show({"by": asked.visitor.name}), asked)
+        if not visit.posted:
+            return self._shown("action.html", show({"by": visit.visitor.name}), visit)
         try:
             reason, by = require_said(form)
         except ConfigError as problem:
             page = show(form, problem=str(problem))
-            return self._shown("action.html", page, asked, status=422)
+            return self._shown("action.html", page, visit, status=422)
         page = show({"reason": reason, "by": by}, sure=True)
         if not page.possible or service is None:
-            return self._shown("action.html", page, asked, status=409)
+            return self._shown("action.html", page, visit, status=409)
         if form.get("sure") != "yes":
-            return self._shown("action.html", page, asked)
+            return self._shown("action.html", page, visit)
         if action == "stop":
             service.stop_policy(f"{reason} (by hand)", by)
         else:
             service.resume_policy(reason, by)
-        asked.visitor.name = by
+        visit.visitor.name = by
         return self._to(f"{path_of(name)}#monitor")
 
     def _login(self, request: Request, visitor: Visitor | None) -> Answer:
@@ -282,13 +282,13 @@ class Dashboard(Pages):
         return self._service if name == self._service.campaign.name else None
 
     def _shown(
-        self, template: str, page: Any, asked: Asked, *, status: int = 200, **more: Any
+        self, template: str, page: Any, visit: Visit, *, status: int = 200, **more: Any
     ) -> Answer:
         """The page, or its JSON; what only the page needs is computed for it alone."""
-        if asked.as_json:
+        if visit.as_json:
             return Answer(status, encode(page))
         more = {name: made() if callable(made) else made for name, made in more.items()}
-        return rendering.page(template, asked.visitor, status=status, page=page, **more)
+        return rendering.page(template, visit.visitor, status=status, page=page, **more)
 
     def _wrong(
         self, request: Request, status: int, rule: str, *, found: str = "", cure: str = ""

@@ -6,14 +6,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from depsue.errors import DepsueError, require
 from depsue.progress import Watch
 
 log = logging.getLogger(__name__)
-MOST_KEPT = 50
+MOST_JOBS = 50
 """Results; beyond it the oldest is forgotten."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part of a piece of work: what, the share of it that is done, how it goes."""
+
+    what: str
+    share: float
+    words: str
 
 
 class Job:
@@ -21,13 +31,13 @@ class Job:
 
     Args:
         what: in words.
-        asked: what it was asked for with.
+        form: what it was asked for with.
     """
 
-    def __init__(self, what: str, asked: Any) -> None:
-        self.what, self.asked, self.began = what, asked, time.time()
+    def __init__(self, what: str, form: Any) -> None:
+        self.what, self.form, self.began = what, form, time.time()
         self.ended: float | None = None
-        self.tasks: dict[str, tuple[int, int, str]] = {}
+        self._tasks: dict[str, Task] = {}
         self.result: Any = None
         self.problem = ""
         self.done = threading.Event()
@@ -39,13 +49,12 @@ class Job:
 
     def watch(self, task: str, done: int, total: int, words: str) -> None:
         """Takes note of progress."""
-        self.tasks[task] = (done, total, words)
+        self._tasks[task] = Task(task, done / max(total, 1), words)
 
     @property
-    def progress(self) -> list[tuple[str, float, str]]:
-        """(task, share that is done, how it goes) of each, as they began."""
-        tasks = list(self.tasks.items())
-        return [(task, done / max(total, 1), words) for task, (done, total, words) in tasks]
+    def tasks(self) -> tuple[Task, ...]:
+        """Its parts so far, as they began."""
+        return tuple(self._tasks.values())
 
 
 class Jobs:
@@ -64,7 +73,7 @@ class Jobs:
         """What is under way."""
         return next((job for job in list(self._known.values()) if job.running), None)
 
-    def start(self, key: str, what: str, asked: Any, work: Callable[[Watch], Any]) -> Job:
+    def start(self, key: str, what: str, form: Any, work: Callable[[Watch], Any]) -> Job:
         """Begin; refused while another is under way."""
         with self._lock:
             other = self.running
@@ -74,10 +83,10 @@ class Jobs:
                 found=f"under way: {other.what if other else ''}",
                 cure="wait until it is done",
             )
-            job = Job(what, asked)
+            job = Job(what, form)
             self._known.pop(key, None)
             self._known[key] = job
-            while len(self._known) > MOST_KEPT:
+            while len(self._known) > MOST_JOBS:
                 del self._known[next(iter(self._known))]
         thread = threading.Thread(
             target=self._run, args=(job, work), name="depsue-job", daemon=True

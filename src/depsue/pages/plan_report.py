@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from depsue import codec
 from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import Plan, Point, about_rows
 from depsue.pages.drawing import (
@@ -170,7 +171,12 @@ def write_plan(
         svg = as_svg(drawing)
     (folder / "frontier.svg").write_text(str(svg), encoding="utf-8")
     drawing.savefig(folder / "frontier.png", dpi=130)
-    whole = {"settings": dict(settings), "plan": plan.as_json(), "notes": list(notes)}
+    whole = {
+        "settings": dict(settings),
+        "plan": plan.as_json(),
+        "page": codec.plain(result),
+        "notes": list(notes),
+    }
     (folder / "plan.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     text = templates().get_template("plan_report.html").render(
         result=result,

@@ -21,7 +21,7 @@ from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import PlanSettings, plan
 from depsue.exploration.round import FrozenCandidate, RoundInputs, prepare
 from depsue.exploration.settings import NAMED, ExploreSettings
-from depsue.pages.jobs import Job
+from depsue.pages.jobs import Job, Task
 from depsue.pages.plan_report import FrontierPoint, PlanResult, plan_result
 from depsue.pages.rendering import path_of
 from depsue.pages.words import utc
@@ -33,15 +33,6 @@ LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the limit of n
 
 
 @dataclass(frozen=True)
-class Task:
-    """A part of the work: what, how much of it is done, how it goes."""
-
-    what: str
-    share: float
-    words: str
-
-
-@dataclass(frozen=True)
 class PlanPage:
     """The page that plans.
 
@@ -50,7 +41,7 @@ class PlanPage:
         logs: which logs a plan would go by, in sentences.
         possible: whether there is something to plan.
         fixed_floor: the campaign's floors in words, where they are not one share; "" else.
-        asked: what the form says, by field.
+        form: what the form says, by field.
         problem: what is wrong with it; "" if nothing is.
         under_way: whether a plan of this campaign is.
         busy: another piece of work that is under way, in words.
@@ -65,7 +56,7 @@ class PlanPage:
     logs: tuple[str, ...]
     possible: bool
     fixed_floor: str
-    asked: dict[str, str]
+    form: dict[str, str]
     problem: str
     under_way: bool
     busy: str
@@ -80,7 +71,7 @@ def plan_page(
     job: Job | None,
     *,
     running: Job | None,
-    asked: Mapping[str, str] | None = None,
+    form: Mapping[str, str] | None = None,
     problem: str = "",
 ) -> PlanPage:
     """The page.
@@ -89,12 +80,13 @@ def plan_page(
         campaign: whose.
         job: its newest plan.
         running: the plan that is under way, of any campaign.
-        asked: what a form that was sent says; None is the newest plan's, or the campaign's own.
+        form: what a form that was sent says; None is the newest plan's, or the campaign's own.
         problem: what is wrong with that.
     """
     explore = campaign.settings.explore
     said, possible = _about_logs(campaign)
-    form = dict(asked if asked is not None else defaults(explore) if job is None else job.asked)
+    if form is None:
+        form = defaults(explore) if job is None else job.form
     other = running if running is not job else None
     return PlanPage(
         campaign=campaign.name,
@@ -102,12 +94,12 @@ def plan_page(
         logs=said,
         possible=possible,
         fixed_floor="" if _one_ratio(explore) is not None else _floors(explore),
-        asked={name: form.get(name, "") for name in FIELDS},
+        form={name: form.get(name, "") for name in FIELDS},
         problem=problem,
         under_way=job is not None and job.running,
         busy="" if other is None else other.what,
         since="" if job is None else utc(job.began),
-        tasks=() if job is None else tuple(Task(*task) for task in job.progress),
+        tasks=() if job is None else job.tasks,
         failed="" if job is None else job.problem,
         result=None if job is None else job.result,
     )
@@ -125,20 +117,20 @@ def defaults(explore: ExploreSettings) -> dict[str, str]:
     }
 
 
-def filled(explore: ExploreSettings, asked: Mapping[str, str]) -> dict[str, str]:
+def filled(explore: ExploreSettings, form: Mapping[str, str]) -> dict[str, str]:
     """What a form says, and the campaign's own where it says nothing."""
     own = defaults(explore)
-    return {name: asked.get(name, "").strip() or own[name] for name in FIELDS}
+    return {name: form.get(name, "").strip() or own[name] for name in FIELDS}
 
 
-def settings_of(explore: ExploreSettings, asked: Mapping[str, str]) -> ExploreSettings:
+def settings_of(explore: ExploreSettings, form: Mapping[str, str]) -> ExploreSettings:
     """What is planned for: the campaign's settings, changed by what a form says.
 
     Args:
         explore: the campaign's.
-        asked: the form's fields.
+        form: the form's fields.
     """
-    text = filled(explore, asked)
+    text = filled(explore, form)
     promises = explore.promises
     if _one_ratio(explore) is not None:
         floor = Floor(_number(text["floor"], LABELS["floor"]))
