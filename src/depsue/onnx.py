@@ -53,9 +53,9 @@ class OnnxScores:
         n_actions: int | None = None,
     ) -> None:
         self.content, self.sha256 = bytes(content), hashlib.sha256(content).hexdigest()
-        self._session = _session(self.content)
-        self._input, self.d, self._dtype = _input(self._session)
-        self.output = _output(self._session, output)
+        self.session = _session(self.content)
+        self._input, self.d, self._dtype = _input(self.session)
+        self.output = _output(self.session, output)
         columns = self._tried()
         self._places = None if places is None else _checked(places, columns, n_actions)
         self._n_actions = columns if places is None or n_actions is None else int(n_actions)
@@ -137,7 +137,7 @@ class OnnxScores:
 
     def _run(self, x: FloatArray) -> FloatArray:
         try:
-            return np.asarray(self._session.run([self.output], {self._input: x})[0])
+            return np.asarray(self.session.run([self.output], {self._input: x})[0])
         except Exception as problem:  # onnxruntime's errors share no other base
             raise PolicyError(
                 f"the ONNX model must answer for {len(x)} contexts of {self.d} features",

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from depsue.data.checks import FloatArray, finite_matrix
-from depsue.data.keys import row_keys
+from depsue.data.keys import RowIndex
 from depsue.errors import CannotBeSaved, PolicyError, require, short
 from depsue.onnx import OnnxScores
 from depsue.savable import State
@@ -47,27 +47,23 @@ class ScoreTable:
             found=f"scores {self.scores.shape} for {len(self.contexts)} contexts",
             error=PolicyError,
         )
-        keys = row_keys(self.contexts)
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
-        repeated = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        self._index = RowIndex(self.contexts)
+        repeated = self._index.repeated()
         require(
-            len(repeated) == 0,
+            repeated is None,
             "the contexts of a score table must be distinct",
-            found=f"rows {self._order[repeated[:1]]} and {self._order[repeated[:1] + 1]}",
+            found=f"the same context in rows {repeated}",
             error=PolicyError,
         )
 
     def __call__(self, contexts: FloatArray) -> FloatArray:
         """(m, A) the scores of known contexts."""
-        wanted = np.asarray(contexts, dtype=np.float32) + np.float32(0)
-        place = np.minimum(np.searchsorted(self._keys, row_keys(wanted)), len(self._keys) - 1)
-        rows = self._order[place]
-        unknown = np.flatnonzero((self.contexts[rows] != wanted).any(axis=1))
+        rows, known = self._index.find(contexts)
+        unknown = np.flatnonzero(~known)
         require(
             len(unknown) == 0,
             "a score table answers only for the contexts it was made for",
-            found=f"{len(unknown):,} of {len(wanted):,} contexts are not in it, "
+            found=f"{len(unknown):,} of {len(rows):,} contexts are not in it, "
             f"the first at row {unknown[0] if len(unknown) else 0}",
             cure="add their scores, or pass a callable instead of a table",
             error=PolicyError,

@@ -158,13 +158,9 @@ def test_tables_of_earlier_rounds_are_freed(world: World) -> None:
         for d in result.deployments
     ]
     newest = {id(part) for part in kept[-1]}
-    sizes = [[_table(part) for part in parts if id(part) not in newest] for parts in kept[:-1]]
+    sizes = [[part.remembers for part in parts if id(part) not in newest] for parts in kept[:-1]]
     assert sum(sizes, []) and not any(sum(sizes, []))
-    assert all(_table(part) for part in kept[-1])
-
-
-def _table(part: CachedPolicy) -> bool:
-    return part._memory._keys is not None
+    assert all(part.remembers for part in kept[-1])
 
 
 def test_units_that_certify_are_unknown_to_what_was_learned() -> None:

@@ -14,7 +14,7 @@ from depsue.errors import ConfigError, DataError, FileError
 from depsue.protocols import RewardModel
 from depsue.rewards import Blend, LinearRewardModel, MlpRewardModel, OwnRewardModel, fit_linear
 from depsue.rewards import linear as module
-from depsue.rewards.model import BatchedMlp
+from depsue.rewards.mlp import BatchedMlp
 from depsue.savable import REWARD_MODEL, described, rebuilt
 
 DRAW = np.random.default_rng(4)

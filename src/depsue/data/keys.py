@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import Array, FloatArray, IntArray
+from depsue.data.checks import Array, FloatArray, IntArray, Mask
 
 
 def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -26,6 +26,38 @@ def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
     rank = np.empty(len(order), dtype=np.int32)
     rank[order] = np.arange(len(order))
     return matrix[first[order]], rank[which.reshape(-1)]
+
+
+class RowIndex:
+    """Finds rows of a table by their content, as float32; -0 and 0 are the same.
+
+    Args:
+        rows: (u, d) distinct rows.
+    """
+
+    def __init__(self, rows: FloatArray) -> None:
+        self.rows = _without_minus_zero(rows)
+        keys = row_keys(self.rows)
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+
+    def find(self, wanted: FloatArray) -> tuple[IntArray, Mask]:
+        """(m,) where each of (m, d) rows is in the table, and (m,) whether it is there at all."""
+        rows = _without_minus_zero(wanted)
+        place = np.minimum(np.searchsorted(self._keys, row_keys(rows)), len(self._keys) - 1)
+        at = self._order[place]
+        return at, (self.rows[at] == rows).all(axis=1)
+
+    def repeated(self) -> tuple[int, int] | None:
+        """The first two places that hold the same row; None if all are distinct."""
+        same = np.flatnonzero(self._keys[1:] == self._keys[:-1])
+        if not len(same):
+            return None
+        return int(self._order[same[0]]), int(self._order[same[0] + 1])
+
+
+def _without_minus_zero(rows: FloatArray) -> FloatArray:
+    return np.asarray(rows, dtype=np.float32) + np.float32(0)  # -0 + 0 is 0
 
 
 def distinct_ids(ids: Array) -> tuple[Array, IntArray]:

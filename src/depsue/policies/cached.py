@@ -1,18 +1,18 @@
-"""Answers that are kept: of a reward model, or of a policy, at the contexts of the logs.
+"""Policies and reward models that remember their answers at the contexts of the logs.
 
-The parts of a mixture, the folds and the draws of a deployment all ask about the same contexts.
-All answers are in single precision, so that it does not matter which contexts are remembered.
+The parts of a mixture, the folds and the draws of a deployment all ask about the same contexts, and
+a tilt asks a network about each. All answers are in single precision, remembered or not, so that a
+result does not depend on which contexts are remembered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
-from depsue.data.keys import row_keys
+from depsue.data.keys import RowIndex
 from depsue.data.requests import Requests
 from depsue.errors import CannotBeSaved, short
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
@@ -23,15 +23,104 @@ MOST_REMEMBERED = 1 << 28
 """Answers that are kept in memory at most: 1 GiB."""
 NOWHERE = np.zeros((0, 1), dtype=np.float32)
 """No contexts."""
-
-
 Ask = Callable[[FloatArray], FloatArray]
 """(m, d) contexts to (m, A) answers."""
 AskPairs = Callable[[FloatArray, IntArray, IntArray], FloatArray]
 """Contexts, actions, and the context of each pair, to (n,) answers."""
 
 
-class Memory:
+class CachedPolicy(BasePolicy):
+    """A policy whose distributions are kept; other contexts are passed on to the policy.
+
+    It is saved, and hashed, as the policy that it remembers.
+
+    Args:
+        policy: the policy that answers.
+        contexts: (u, d) distinct contexts to remember.
+    """
+
+    def __init__(self, policy: Policy, contexts: FloatArray) -> None:
+        self.policy = policy
+        self._memory = AnswerMemory(contexts, policy.n_actions, self._ask)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether answers are held in memory."""
+        return self._memory.holds
+
+    def forget(self) -> None:
+        """Free the room: everything is asked for again."""
+        self._memory = AnswerMemory(NOWHERE, 0, self._ask)
+
+    def _ask(self, contexts: FloatArray) -> FloatArray:
+        return whole(self.policy, contexts)
+
+    @property
+    def n_actions(self) -> int:
+        return self.policy.n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return self._memory.answers(contexts, self._ask)
+
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
+    ) -> FloatArray:
+        known = self._memory.pairs(requests.contexts, actions, rows, self._ask_pairs)
+        return np.asarray(known, dtype=np.float64)
+
+    def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
+        return np.exp(self.policy.log_prob(Requests(contexts), actions, rows))
+
+    def saved_as(self) -> Savable:
+        return _remembered(self.policy)
+
+
+class CachedRewardModel(Savable):
+    """A reward model that keeps its answers; other contexts are passed on to the model.
+
+    It is saved, and hashed, as the model that it remembers.
+
+    Args:
+        model: the model that answers.
+        contexts: (u, d) distinct contexts to remember.
+    """
+
+    family = REWARD_MODEL
+
+    def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
+        self.model = model
+        known = NOWHERE if contexts is None else contexts
+        n_actions = model.predict(known[:1]).shape[1] if len(known) else 0
+        self._memory = AnswerMemory(known, n_actions, model.predict)
+        self._last: tuple[FloatArray, FloatArray] | None = None
+
+    def predict(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) predictions for every action."""
+        return self._memory.answers(contexts, self._ask)
+
+    def forget(self) -> None:
+        """Free the room: everything is asked for again."""
+        self._memory, self._last = AnswerMemory(NOWHERE, 0, self._ask), None
+
+    def _ask(self, contexts: FloatArray) -> FloatArray:
+        last = self._last  # the parts of a mixture ask one after the other
+        if last is None or not np.array_equal(last[0], contexts):
+            last = (np.array(contexts), single(self.model.predict(contexts)))
+            last[1].flags.writeable = False
+            self._last = last
+        return last[1]
+
+    def predict_pairs(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
+        return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
+
+    def saved_as(self) -> Savable:
+        return _remembered(self.model)
+
+
+class AnswerMemory:
     """(u, A) answers at u distinct contexts, none if they are too many; others are asked for.
 
     Args:
@@ -41,27 +130,26 @@ class Memory:
     """
 
     def __init__(self, contexts: FloatArray, n_actions: int, ask: Ask) -> None:
-        self._keys: Any = None
+        self._index: RowIndex | None = None
         if not len(contexts) or len(contexts) * n_actions > MOST_REMEMBERED:
             return
-        self._contexts = _plain(contexts)
-        keys = row_keys(self._contexts)
-        self._order = np.argsort(keys, kind="stable")
-        self._keys = keys[self._order]
+        self._index = RowIndex(contexts)
         self._answers = np.empty((len(contexts), n_actions), dtype=np.float32)
         at_once = max(1, CHUNK_ENTRIES // n_actions)
         for start in range(0, len(contexts), at_once):
             piece = slice(start, start + at_once)
             self._answers[piece] = ask(contexts[piece])
 
+    @property
+    def holds(self) -> bool:
+        """Whether there is a table."""
+        return self._index is not None
+
     def _find(self, contexts: FloatArray) -> tuple[IntArray, Mask]:
         """(m,) where the contexts are remembered, and which of them are."""
-        if self._keys is None:
+        if self._index is None:
             return np.zeros(len(contexts), dtype=np.intp), np.zeros(len(contexts), dtype=bool)
-        wanted = _plain(contexts)
-        place = np.minimum(np.searchsorted(self._keys, row_keys(wanted)), len(self._keys) - 1)
-        rows = self._order[place]
-        return rows, (self._contexts[rows] == wanted).all(axis=1)
+        return self._index.find(contexts)
 
     def answers(self, contexts: FloatArray, ask: Ask) -> FloatArray:
         """(m, A) the answers at these contexts."""
@@ -93,92 +181,6 @@ class Memory:
         return out
 
 
-class CachedRewardModel(Savable):
-    """A reward model that keeps its answers; other contexts are passed on to the model.
-
-    It is saved, and hashed, as the model that it remembers.
-
-    Args:
-        model: the model that answers.
-        contexts: (u, d) distinct contexts to remember.
-    """
-
-    family = REWARD_MODEL
-
-    def __init__(self, model: RewardModel, contexts: FloatArray | None = None) -> None:
-        self.model = model
-        known = NOWHERE if contexts is None else contexts
-        n_actions = model.predict(known[:1]).shape[1] if len(known) else 0
-        self._memory = Memory(known, n_actions, model.predict)
-        self._last: tuple[FloatArray, FloatArray] | None = None
-
-    def predict(self, contexts: FloatArray) -> FloatArray:
-        """(m, A) predictions for every action."""
-        return self._memory.answers(contexts, self._ask)
-
-    def forget(self) -> None:
-        """Free the room: everything is asked for again."""
-        self._memory, self._last = Memory(NOWHERE, 0, self._ask), None
-
-    def _ask(self, contexts: FloatArray) -> FloatArray:
-        last = self._last  # the parts of a mixture ask one after the other
-        if last is None or not np.array_equal(last[0], contexts):
-            last = (np.array(contexts), single(self.model.predict(contexts)))
-            last[1].flags.writeable = False
-            self._last = last
-        return last[1]
-
-    def predict_pairs(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
-    ) -> FloatArray:
-        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
-        return self._memory.pairs(contexts, actions, rows, self.model.predict_pairs)
-
-    def saved_as(self) -> Savable:
-        return _remembered(self.model)
-
-
-class CachedPolicy(BasePolicy):
-    """A policy whose distributions are kept; other contexts are passed on to the policy.
-
-    It is saved, and hashed, as the policy that it remembers.
-
-    Args:
-        policy: the policy that answers.
-        contexts: (u, d) distinct contexts to remember.
-    """
-
-    def __init__(self, policy: Policy, contexts: FloatArray) -> None:
-        self.policy = policy
-        self._memory = Memory(contexts, policy.n_actions, self._ask)
-
-    def forget(self) -> None:
-        """Free the room: everything is asked for again."""
-        self._memory = Memory(NOWHERE, 0, self._ask)
-
-    def _ask(self, contexts: FloatArray) -> FloatArray:
-        return whole(self.policy, contexts)
-
-    @property
-    def n_actions(self) -> int:
-        return self.policy.n_actions
-
-    def probabilities(self, contexts: FloatArray) -> FloatArray:
-        return self._memory.answers(contexts, self._ask)
-
-    def chosen_probabilities(
-        self, requests: Requests, actions: IntArray, rows: IntArray
-    ) -> FloatArray:
-        known = self._memory.pairs(requests.contexts, actions, rows, self._ask_pairs)
-        return np.asarray(known, dtype=np.float64)
-
-    def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
-        return np.exp(self.policy.log_prob(Requests(contexts), actions, rows))
-
-    def saved_as(self) -> Savable:
-        return _remembered(self.policy)
-
-
 def _remembered(thing: object) -> Savable:
     """What a cache is saved, and hashed, as."""
     if isinstance(thing, Savable):
@@ -193,7 +195,3 @@ def _remembered(thing: object) -> Savable:
 def single(values: FloatArray) -> FloatArray:
     """In single precision."""
     return np.asarray(values, dtype=np.float32)
-
-
-def _plain(contexts: FloatArray) -> FloatArray:
-    return np.asarray(contexts, dtype=np.float32) + np.float32(0)

@@ -2,8 +2,9 @@
 
 from depsue.rewards.base import BaseRewardModel
 from depsue.rewards.fit import CQL, RewardSettings, fit_rewards
-from depsue.rewards.linear import Blend, LinearRewardModel, fit_linear
-from depsue.rewards.model import FitReport, MlpRewardModel, OwnRewardModel
+from depsue.rewards.linear import LinearRewardModel, fit_linear
+from depsue.rewards.mlp import FitReport, MlpRewardModel
+from depsue.rewards.simple import Blend, OwnRewardModel
 
 __all__ = [
     "CQL",

@@ -11,7 +11,8 @@ import numpy as np
 
 from depsue import artifacts
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import FileError, require
+from depsue.data.logs import LoggedData
+from depsue.errors import DataError, FileError, require
 from depsue.protocols import RewardModel
 from depsue.savable import REWARD_MODEL, Savable, described, rebuilt
 
@@ -67,6 +68,20 @@ class BaseRewardModel(Savable):
             error=FileError,
         )
         return model  # type: ignore[no-any-return]
+
+
+def action_features(logs: LoggedData) -> FloatArray:
+    """(A, d_a) the features of the logs' actions; a catalogue without features is refused."""
+    features = logs.catalogue.features
+    if features is None:
+        raise DataError(
+            "a reward model needs action features: they carry what is known of novel actions",
+            column="features",
+            found="a catalogue without features",
+            cure="give the catalogue features; a one-hot code will do, but tells nothing of "
+            "novel actions",
+        )
+    return features
 
 
 def save_model(model: RewardModel, folder: str | Path) -> None:

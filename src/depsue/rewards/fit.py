@@ -18,9 +18,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits as cross_entrop
 from depsue import rng
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, is_real, is_whole, require, require_positive, short
+from depsue.errors import is_real, is_whole, require, require_positive, short
 from depsue.progress import Watch, silent
-from depsue.rewards.model import BatchedMlp, Combine, FitReport, MlpRewardModel
+from depsue.rewards.base import action_features
+from depsue.rewards.mlp import BatchedMlp, Combine, FitReport, MlpRewardModel
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,7 @@ def fit_rewards(
         watch: shows progress.
     """
     settings = settings or RewardSettings()
-    features = logs.catalogue.features
-    if features is None:
-        raise DataError(
-            "a reward model needs action features: they carry what is known of novel actions",
-            column="features",
-            found="a catalogue without features",
-            cure="give the catalogue features; a one-hot code will do, but tells nothing of "
-            "novel actions",
-        )
+    features = action_features(logs)
     train, heldout = heldout_split(logs, settings, seed=seed)
     mlp = BatchedMlp.initial(
         logs.contexts, features, members=settings.members, hidden=settings.hidden, seed=seed

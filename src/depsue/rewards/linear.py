@@ -1,23 +1,19 @@
-"""A linear reward model, and the blend of models: little to learn, so little to get wrong.
+"""A linear reward model: little to learn, so little to get wrong.
 
 Where rewards are rare or noisy (a few per mille of their variance explained) an MLP that stops
 early keeps much of the noise it started with. Ridge regression on context and action features has
-a few dozen coefficients, no random start and no epochs; the mean of both ranks actions better than
-either, in rich and in poor logs (docs/rewards.md).
+a few dozen coefficients, no random start and no epochs. The mean of both (`Blend`) ranks actions
+better than either, in rich and in poor logs.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, require
-from depsue.protocols import RewardModel
-from depsue.rewards.base import BaseRewardModel
-from depsue.savable import REWARD_MODEL, State
+from depsue.rewards.base import BaseRewardModel, action_features
+from depsue.savable import State
 
 RIDGE = 10.0
 """Penalty on each standardised coefficient, in rows: it only steadies what rows do not settle."""
@@ -45,16 +41,16 @@ class LinearRewardModel(BaseRewardModel):
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
-        level = self.constant + np.asarray(contexts, dtype=np.float64) @ self.of_context
-        out = level[:, None] + self.of_action[None]
+        by_context = self.constant + np.asarray(contexts, dtype=np.float64) @ self.of_context
+        out = by_context[:, None] + self.of_action[None]
         return np.asarray(np.clip(out, 0.0, self.r_max, out=out))
 
     def predict_pairs(
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
         """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
-        level = self.constant + np.asarray(contexts, dtype=np.float64) @ self.of_context
-        out = (level if rows is None else level[rows]) + self.of_action[actions]
+        by_context = self.constant + np.asarray(contexts, dtype=np.float64) @ self.of_context
+        out = (by_context if rows is None else by_context[rows]) + self.of_action[actions]
         return np.asarray(np.clip(out, 0.0, self.r_max))
 
     def state(self) -> State:
@@ -73,14 +69,7 @@ def fit_linear(logs: LoggedData) -> LinearRewardModel:
     Args:
         logs: the rows; their catalogue must have action features.
     """
-    features = logs.catalogue.features
-    if features is None:
-        raise DataError(
-            "a reward model needs action features: they carry what is known of novel actions",
-            column="features",
-            found="a catalogue without features",
-            cure="give the catalogue features",
-        )
+    features = action_features(logs)
     x, x_mean, x_scale = _standardised(logs.contexts)
     e, e_mean, e_scale = _standardised(features)
     d, width = x.shape[1], 1 + x.shape[1] + e.shape[1]
@@ -98,39 +87,6 @@ def fit_linear(logs: LoggedData) -> LinearRewardModel:
     constant = float(coefficients[0] - x_mean @ u - e_mean @ v)
     of_action = np.asarray(features, dtype=np.float64) @ v
     return LinearRewardModel(constant, u, of_action, logs.r_max)
-
-
-class Blend(BaseRewardModel):
-    """The mean of several reward models.
-
-    Args:
-        models: the models.
-    """
-
-    kind = "blend"
-    part_families = {"models": REWARD_MODEL}
-
-    def __init__(self, models: Sequence[RewardModel]) -> None:
-        self.models = tuple(models)
-        require(len(self.models) > 0, "a blend needs a model", found="none", cure="Blend([model])")
-
-    def predict(self, contexts: FloatArray) -> FloatArray:
-        """(m, A) predictions for every action."""
-        return np.asarray(sum(model.predict(contexts) for model in self.models)) / len(self.models)
-
-    def predict_pairs(
-        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
-    ) -> FloatArray:
-        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
-        total = sum(model.predict_pairs(contexts, actions, rows) for model in self.models)
-        return np.asarray(total) / len(self.models)
-
-    def state(self) -> State:
-        return State(parts={"models": self.models})
-
-    @classmethod
-    def from_state(cls, state: State) -> Blend:
-        return cls(state.parts["models"])
 
 
 def _standardised(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -175,9 +175,9 @@ def test_it_crosses_process_borders() -> None:
 
 
 def test_it_runs_on_one_thread_of_the_cpu() -> None:
-    options = SCORES._session.get_session_options()
+    options = SCORES.session.get_session_options()
     assert options.intra_op_num_threads == options.inter_op_num_threads == 1
-    assert SCORES._session.get_providers() == ["CPUExecutionProvider"]
+    assert SCORES.session.get_providers() == ["CPUExecutionProvider"]
 
 
 def outside(found: onnx.ModelProto, tensor: onnx.TensorProto) -> bytes:

@@ -1,0 +1,343 @@
+"""The fitted reward model: an ensemble of small MLPs, how they are combined, and how well they fit.
+
+The B members q-hat_j(x, e_a) are held, and computed, as one batch (`BatchedMlp`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+
+from depsue import rng
+from depsue.data.checks import FloatArray, IntArray
+from depsue.errors import require, short
+from depsue.rewards.base import BaseRewardModel
+from depsue.savable import State
+
+Combine = Literal["mean", "min", "optimistic"]
+FEW = 256
+"""Contexts whose predictions are kept until others are asked about."""
+ACTIONS_AT_ONCE = 2000
+"""Actions whose first hidden layer is held at once: small enough to stay near the processor."""
+
+
+class MlpRewardModel(BaseRewardModel):
+    """q-hat(x, a) = r_max times the mean (or min) over members of sigmoid(logit_j(x, e_a)).
+
+    "optimistic" is the mean plus the members' standard deviation, at most r_max: it favours what
+    the members, each on its own bootstrap sample, disagree on.
+
+    Args:
+        mlp: the B members.
+        features: (A, d_a) features of the actions.
+        r_max: the declared largest reward.
+        combine: "mean", "min" or "optimistic" over members.
+        report: how well it fits; None if it was loaded, or combined anew.
+    """
+
+    kind = "mlp"
+
+    def __init__(
+        self,
+        mlp: BatchedMlp,
+        features: FloatArray,
+        r_max: float,
+        combine: Combine = "mean",
+        report: FitReport | None = None,
+    ) -> None:
+        require(
+            combine in ("mean", "min", "optimistic"),
+            "combine must be 'mean', 'min' or 'optimistic'",
+            found=short(combine),
+        )
+        self._mlp, self._features = mlp, torch.from_numpy(np.array(features, dtype=np.float32))
+        self.r_max, self.combine, self.report = float(r_max), combine, report
+        self._members = _Members(mlp, self._features, self.r_max)
+
+    def combined(self, combine: Combine) -> MlpRewardModel:
+        """The same members, combined otherwise; the report is of one combination."""
+        report = self.report if combine == self.combine else None
+        same = MlpRewardModel(self._mlp, self._features.numpy(), self.r_max, combine, report)
+        same._members = self._members
+        return same
+
+    def members(self, contexts: FloatArray) -> FloatArray:
+        """(B, m, A) predictions of each member."""
+        return self._members(contexts)
+
+    def predict(self, contexts: FloatArray) -> FloatArray:
+        """(m, A) predictions for every action."""
+        return _over_members(self.members(contexts), self.combine, self.r_max)
+
+    def predict_pairs(
+        self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
+    ) -> FloatArray:
+        """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
+        rows = np.arange(len(actions)) if rows is None else rows
+        x = _tensor(contexts)
+        out = np.empty(len(actions), dtype=np.float32)
+        with torch.no_grad():
+            for start in range(0, len(actions), 1 << 16):
+                piece = slice(start, start + (1 << 16))
+                context = x[torch.from_numpy(np.array(rows[piece], dtype=np.int64))]
+                action = self._features[torch.from_numpy(np.array(actions[piece], dtype=np.int64))]
+                logits = self._mlp.logits(self._mlp.standardised(context, action))
+                members = logits.sigmoid().numpy() * self.r_max
+                out[piece] = _over_members(members, self.combine, self.r_max)
+        return out
+
+    def state(self) -> State:
+        arrays = {
+            "features": self._features.numpy(),
+            "shift": self._mlp.shift.numpy(),
+            "scale": self._mlp.scale.numpy(),
+        }
+        for k, (w, b) in enumerate(zip(self._mlp.weights, self._mlp.biases, strict=True)):
+            arrays[f"weight{k}"], arrays[f"bias{k}"] = w.numpy(), b.numpy()
+        settings = {
+            "d": self._mlp.d,
+            "layers": len(self._mlp.weights),
+            "r_max": self.r_max,
+            "combine": self.combine,
+        }
+        return State(settings, arrays)
+
+    @classmethod
+    def from_state(cls, state: State) -> MlpRewardModel:
+        settings, arrays = state.settings, state.arrays
+        tensors = {name: torch.from_numpy(a.copy()) for name, a in arrays.items()}
+        layers = range(settings["layers"])
+        mlp = BatchedMlp(
+            [tensors[f"weight{k}"] for k in layers],
+            [tensors[f"bias{k}"] for k in layers],
+            settings["d"],
+            tensors["shift"],
+            tensors["scale"],
+        )
+        model = cls(mlp, arrays["features"], settings["r_max"], settings["combine"])
+        model._members = _LOADED.setdefault(_digest(arrays, model.r_max), model._members)
+        return model
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """How a reward model fits rows that it was not trained on.
+
+    Args:
+        train_loss: binary cross entropy in each epoch, on the rows it was trained on.
+        heldout_loss: what is minimised (with CQL's part), after each epoch, on held-out rows.
+        best_epoch: the epoch (from 1) with the lowest held-out loss, whose weights were kept.
+        cross_entropy: of the kept weights on held-out rows.
+        baseline: the same of predicting the mean reward always.
+        predicted: mean prediction in each of ten equally filled bins of the held-out rows.
+        observed: mean reward in these bins.
+    """
+
+    train_loss: tuple[float, ...]
+    heldout_loss: tuple[float, ...]
+    best_epoch: int
+    cross_entropy: float
+    baseline: float
+    predicted: tuple[float, ...]
+    observed: tuple[float, ...]
+
+    @property
+    def calibration_error(self) -> float:
+        """Mean gap between prediction and reward over the bins."""
+        return float(np.mean(np.abs(np.subtract(self.predicted, self.observed))))
+
+    def __str__(self) -> str:
+        return (
+            f"held-out cross entropy {self.cross_entropy:.4f} (mean reward alone: "
+            f"{self.baseline:.4f}) after epoch {self.best_epoch} of {len(self.heldout_loss)}, "
+            f"calibration error {self.calibration_error:.4f}"
+        )
+
+
+class _Members:
+    """(B, m, A) predictions of each member; those of a few contexts are kept until the next.
+
+    The parts of a policy combine the same members differently, and ask one after the other.
+    """
+
+    def __init__(self, mlp: BatchedMlp, features: torch.Tensor, r_max: float) -> None:
+        self._mlp, self._features, self._r_max = mlp, features, r_max
+        self._logits: AllPairs | None = None
+        self._last: tuple[FloatArray, FloatArray] | None = None
+
+    def __call__(self, contexts: FloatArray) -> FloatArray:
+        last = self._last
+        if last is not None and np.array_equal(last[0], contexts):
+            return last[1]
+        with torch.no_grad():
+            if self._logits is None:
+                self._logits = AllPairs(self._mlp, self._features)
+            logits = self._logits(_tensor(contexts))
+            predictions = np.asarray(logits.sigmoid_().mul_(self._r_max).numpy())
+        if len(contexts) <= FEW:
+            predictions.flags.writeable = False
+            self._last = np.array(contexts), predictions
+        return predictions
+
+
+_LOADED: WeakValueDictionary[str, _Members] = WeakValueDictionary()
+"""Members of models that were loaded: the same arrays, in several parts of a policy, are one."""
+
+
+def _digest(arrays: Mapping[str, np.ndarray[Any, Any]], r_max: float) -> str:
+    whole = hashlib.sha256(repr(r_max).encode())
+    for name in sorted(arrays):
+        whole.update(f"{name}{arrays[name].shape}{arrays[name].dtype}".encode())
+        whole.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return whole.hexdigest()
+
+
+def _over_members(values: FloatArray, combine: Combine, r_max: float) -> FloatArray:
+    if combine == "min":
+        return np.asarray(values.min(axis=0))
+    mean: FloatArray = values.mean(axis=0)
+    return mean if combine == "mean" else np.minimum(mean + values.std(axis=0), r_max)
+
+
+def _tensor(contexts: FloatArray) -> torch.Tensor:
+    return torch.from_numpy(np.array(contexts, dtype=np.float32))
+
+
+class BatchedMlp:
+    """B MLPs of the same shape on (context, action features), ReLU between, one logit out.
+
+    The first layer is a part for the context and a part for the action, so that all pairs of m
+    contexts and A actions need m + A first-layer products, not m A (`AllPairs`).
+
+    Args:
+        weights: each (B, in, out); the first has in = d + the number of action features.
+        biases: each (B, 1, out).
+        d: features of a context.
+        shift: (in,) subtracted from the inputs before the first layer.
+        scale: (in,) multiplied after that.
+    """
+
+    def __init__(
+        self,
+        weights: list[torch.Tensor],
+        biases: list[torch.Tensor],
+        d: int,
+        shift: torch.Tensor,
+        scale: torch.Tensor,
+    ) -> None:
+        self.weights, self.biases, self.d = weights, biases, d
+        self.shift, self.scale = shift, scale
+
+    @classmethod
+    def initial(
+        cls,
+        contexts: FloatArray,
+        features: FloatArray,
+        *,
+        members: int,
+        hidden: Sequence[int],
+        seed: int,
+    ) -> BatchedMlp:
+        """Random weights, uniform in +-1/sqrt(fan in); inputs standardised to the given data.
+
+        Args:
+            contexts: (u, d).
+            features: (A, d_a).
+            members: B.
+            hidden: widths of the hidden layers.
+            seed: of the weights.
+        """
+        generator = rng.torch_generator(seed, "reward mlp")
+        d, d_a = contexts.shape[1], features.shape[1]
+        weights, biases = [], []
+        for fan_in, fan_out in pairwise((d + d_a, *hidden, 1)):
+            values = torch.rand(members, fan_in + 1, fan_out, generator=generator) * 2 - 1
+            values /= fan_in**0.5
+            weights.append(values[:, :-1].contiguous())
+            biases.append(values[:, -1:].contiguous())
+        mean = np.concatenate([contexts.mean(axis=0), features.mean(axis=0)])
+        deviation = np.concatenate([contexts.std(axis=0), features.std(axis=0)])
+        scale = 1 / np.where(deviation > 1e-8, deviation, 1)
+        as_tensor = [torch.as_tensor(v, dtype=torch.float32) for v in (mean, scale)]
+        return cls(weights, biases, d, *as_tensor)
+
+    @property
+    def members(self) -> int:
+        """B."""
+        return int(self.weights[0].shape[0])
+
+    def parameters(self) -> list[torch.Tensor]:
+        """All weights and biases."""
+        return [*self.weights, *self.biases]
+
+    def logits(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(B, m) logits of m standardised inputs: (B, m, in), or (m, in) for all members."""
+        h = inputs if inputs.ndim == 3 else inputs.expand(self.members, -1, -1)
+        for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            h = torch.baddbmm(bias, h, weight)
+            if place + 1 < len(self.weights):
+                h = h.relu()
+        return h[..., 0]
+
+    def standardised(self, contexts: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """(..., in) inputs of aligned contexts (..., d) and action features (..., d_a)."""
+        return (torch.cat([contexts, features], dim=-1) - self.shift) * self.scale
+
+
+class AllPairs:
+    """Logits of every pair of a context and one of A actions; the actions' part is kept.
+
+    With u the context's part of the first layer and v the action's, relu(u + v) is max(v, -u) + u:
+    one pass over the pairs, and u's share is added once a context. Actions lie along the last axis
+    throughout, which the products with few hidden units like best.
+
+    Args:
+        mlp: the members; their weights must not change any more.
+        features: (A, d_a) features of the actions.
+    """
+
+    def __init__(self, mlp: BatchedMlp, features: torch.Tensor) -> None:
+        self._mlp, self._n = mlp, len(features)
+        d, first = mlp.d, mlp.weights[0]
+        e = (features - mlp.shift[d:]) * mlp.scale[d:]
+        self._pieces = [
+            slice(k, min(k + ACTIONS_AT_ONCE, self._n)) for k in range(0, self._n, ACTIONS_AT_ONCE)
+        ]
+        self._weights = [[w[j].T.contiguous() for w in mlp.weights[1:]] for j in range(mlp.members)]
+        self._biases = [[b[j].T for b in mlp.biases[1:]] for j in range(mlp.members)]
+        self._of_action = []
+        for j in range(mlp.members):
+            of_action = torch.addmm(mlp.biases[0][j], e, first[j, d:]).T
+            self._of_action.append([of_action[:, piece].contiguous() for piece in self._pieces])
+
+    def __call__(self, contexts: torch.Tensor) -> torch.Tensor:
+        """(B, m, A) logits of m contexts (m, d) with every action."""
+        mlp, d = self._mlp, self._mlp.d
+        x = (contexts - mlp.shift[:d]) * mlp.scale[:d]
+        out = torch.empty(mlp.members, len(x), self._n)
+        for j, (weights, biases) in enumerate(zip(self._weights, self._biases, strict=True)):
+            of_context = x @ mlp.weights[0][j, :d]
+            second = torch.addmm(biases[0], weights[0], of_context.T)  # (out, m) biases of layer 2
+            least = (-of_context)[:, :, None].unbind()
+            starts = second.T[:, :, None].unbind()
+            for piece, v in zip(self._pieces, self._of_action[j], strict=True):
+                h = torch.empty_like(v)
+                g = torch.empty(len(weights[0]), len(v[0]))
+                for row, u, start in zip(out[j, :, None, piece], least, starts, strict=True):
+                    torch.maximum(v, u, out=h)
+                    if len(weights) == 1:
+                        torch.addmm(start, weights[0], h, out=row)
+                        continue
+                    torch.addmm(start, weights[0], h, out=g)
+                    last = g.relu_()
+                    for weight, bias in zip(weights[1:-1], biases[1:-1], strict=True):
+                        last = torch.addmm(bias, weight, last).relu_()
+                    torch.addmm(biases[-1], weights[-1], last, out=row)
+        return out
