@@ -61,8 +61,8 @@ class VwPolicy(BasePolicy):
 
     def _one(self, row: list[float]) -> list[float]:
         shared = "shared |u " + " ".join(f"x{j}:{value:.5g}" for j, value in enumerate(row))
-        found: list[float] = self._vw.predict([shared, *self._lines])
-        return found
+        probabilities: list[float] = self._vw.predict([shared, *self._lines])
+        return probabilities
 
 
 def make_campaign(folder: Path) -> None:
@@ -125,13 +125,13 @@ def bodies(kind: str, count: int, seed: int) -> list[bytes]:
     rng = np.random.default_rng(seed)
     distinct = count if kind == "new" else 2000
     rows = rng.normal(size=(distinct, D)).tolist()
-    found = []
+    requests = []
     for k in range(count):
         context = {f"x{j}": value for j, value in enumerate(rows[k % distinct])}
         text = json.dumps({"context": context}).encode()
         head = f"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-length: {len(text)}\r\n\r\n"
-        found.append(head.encode() + text)
-    return found
+        requests.append(head.encode() + text)
+    return requests
 
 
 async def load(port: int, requests: list[bytes], seconds: float, rate: float | None) -> Load:
@@ -175,17 +175,17 @@ def measured(what: str, folder: Path, seconds: float) -> dict[str, Load]:
         run = asyncio.run
         most = int(12_000 * seconds)
         run(load(port, bodies("new", 500, 9), 5.0, None))  # warm
-        found = {"new": run(load(port, bodies("new", most, 1), seconds, None))}
+        loads = {"new": run(load(port, bodies("new", most, 1), seconds, None))}
         if what == "ours":
             for kind in ("returning", "new"):
                 if kind == "returning":
                     run(load(port, bodies(kind, 2000, 2), 60.0, None))  # they have come once
-                    found[kind] = run(load(port, bodies(kind, most, 2), seconds, None))
-                half = found[kind].per_second / 2
-                found[f"half, {kind}"] = run(
+                    loads[kind] = run(load(port, bodies(kind, most, 2), seconds, None))
+                half = loads[kind].per_second / 2
+                loads[f"half, {kind}"] = run(
                     load(port, bodies(kind, most, 2 if kind == "returning" else 3), seconds, half)
                 )
-        return found
+        return loads
     finally:
         child.terminate()
         child.wait()
@@ -224,8 +224,8 @@ def joined(folder: Path) -> dict[str, float]:
     order = np.random.default_rng(0).permutation(MILLION)  # rewards come in any order
     began = time.perf_counter()
     for start in range(0, MILLION, 1000):
-        some = [ids[k] for k in order[start : start + 1000].tolist()]
-        store.write([], [Reward(id, "reward", "", 1.0, 1001.0) for id in some])
+        chunk = [ids[k] for k in order[start : start + 1000].tolist()]
+        store.write([], [Reward(id, "reward", "", 1.0, 1001.0) for id in chunk])
     stored = time.perf_counter()
     out = export_logs(
         campaign, Store(folder / "join.db", "bench"), Spool(folder / "none"),
@@ -245,19 +245,19 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.serve:
-        serve(given.serve, given.folder, given.port)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.folder, options.port)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_campaign(folder)
-        ours, vw = (measured(what, folder, given.seconds) for what in ("ours", "vw"))
+        ours, vw = (measured(what, folder, options.seconds) for what in ("ours", "vw"))
         rewards = joined(folder)
     table = report(ours, vw, rewards)
     print(table)
-    if given.out is not None:
-        given.out.write_text(table)
+    if options.out is not None:
+        options.out.write_text(table)
 
 
 def report(ours: dict[str, Load], vw: dict[str, Load], rewards: dict[str, float]) -> str:

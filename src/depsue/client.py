@@ -115,7 +115,7 @@ class Client:
             "admin": _checked(admin_token),
         }
         self._mine = threading.local()
-        self._all: weakref.WeakSet[_Kept] = weakref.WeakSet()
+        self._all: weakref.WeakSet[_Connection] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         scheme = "https" if self._secure else "http"
@@ -140,8 +140,8 @@ class Client:
             unit: the user, where logs have units.
             key: a request repeated with its key gets the same decision; None makes one.
         """
-        asked = _request({"context": context, "candidates": candidates, "unit": unit, "key": key})
-        return _decided(self._send("POST", "/v1/decide", "decide", asked))
+        body = _request({"context": context, "candidates": candidates, "unit": unit, "key": key})
+        return _decided(self._send("POST", "/v1/decide", "decide", body))
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Decided]:
         """Several decisions, all or none, in the order of the requests.
@@ -149,9 +149,9 @@ class Client:
         Args:
             requests: each with the arguments of `decide` by name.
         """
-        asked = {"decisions": [_request(one) for one in requests]}
-        found = self._send("POST", "/v1/decide/batch", "decide", asked)
-        return [_decided(one) for one in found["decisions"]]
+        body = {"decisions": [_request(arguments) for arguments in requests]}
+        answer = self._send("POST", "/v1/decide/batch", "decide", body)
+        return [_decided(values) for values in answer["decisions"]]
 
     def reward(
         self,
@@ -171,10 +171,10 @@ class Client:
             event: tells several rewards of one decision apart.
             action: the id of the item that was really shown.
         """
-        told = _reward(
+        body = _reward(
             {"decision": decision, "value": value, "name": name, "event": event, "action": action}
         )
-        self._send("POST", "/v1/reward", "reward", told)
+        self._send("POST", "/v1/reward", "reward", body)
 
     def reward_batch(self, rewards: Sequence[Mapping[str, Any]]) -> int:
         """Tell what several decisions earned; how many are on disk now.
@@ -182,18 +182,18 @@ class Client:
         Args:
             rewards: each with the arguments of `reward` by name.
         """
-        told = {"rewards": [_reward(one) for one in rewards]}
-        return int(self._send("POST", "/v1/reward/batch", "reward", told)["accepted"])
+        body = {"rewards": [_reward(arguments) for arguments in rewards]}
+        return int(self._send("POST", "/v1/reward/batch", "reward", body)["accepted"])
 
     def status(self) -> dict[str, Any]:
         """What serves, and what the monitor says; needs a token of the role admin."""
-        found: dict[str, Any] = self._send("GET", "/v1/status", "admin", None)
-        return found
+        status: dict[str, Any] = self._send("GET", "/v1/status", "admin", None)
+        return status
 
     def close(self) -> None:
         """Close the connections of all threads."""
-        for one in list(self._all):
-            one.connection.close()
+        for owned in list(self._all):
+            owned.connection.close()
 
     def __enter__(self) -> Client:
         return self
@@ -227,7 +227,7 @@ class Client:
                     cure="start depsue serve, or mend the address",
                 )
                 problem.__cause__ = cause
-                pause = pause if attempt else 0.0  # it may just have been kept open for too long
+                pause = pause if attempt else 0.0  # the service may have closed it meanwhile
             else:
                 if status == 200:
                     return _values(answer, status)
@@ -247,18 +247,18 @@ class Client:
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
-            found = answer.read()
+            content = answer.read()
         except BaseException:
             connection.close()  # what comes later on it would belong to this request
             raise
         later = answer.headers.get("retry-after", "")
-        return answer.status, float(later) if later.isdecimal() else 0.0, found
+        return answer.status, float(later) if later.isdecimal() else 0.0, content
 
     def _connection(self) -> http.client.HTTPConnection:
         """This thread's own; a process that was forked makes its own, too."""
-        known: _Kept | None = getattr(self._mine, "kept", None)
-        if known is not None and known.process == os.getpid():
-            return known.connection
+        owned: _Connection | None = getattr(self._mine, "owned", None)
+        if owned is not None and owned.process == os.getpid():
+            return owned.connection
         made: http.client.HTTPConnection
         if self._secure:
             made = http.client.HTTPSConnection(
@@ -266,13 +266,13 @@ class Client:
             )
         else:
             made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-        self._mine.kept = _Kept(made)
-        self._all.add(self._mine.kept)
+        self._mine.owned = _Connection(made)
+        self._all.add(self._mine.owned)
         return made
 
 
-class _Kept:
-    """A connection, closed with the thread that kept it."""
+class _Connection:
+    """A connection, closed with the thread that owns it."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self.connection, self.process = connection, os.getpid()
@@ -303,30 +303,30 @@ _DECIDE = {"context", "candidates", "unit", "key"}
 _REWARD = {"decision", "value", "name", "event", "action"}
 
 
-def _request(given: Mapping[str, Any]) -> dict[str, Any]:
+def _request(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What is sent for one decision, with a key."""
-    _known(given, _DECIDE)
-    found = {name: value for name, value in given.items() if value is not None}
-    found["context"] = dict(found.get("context", {}))
-    if "candidates" in found:
-        found["candidates"] = list(found["candidates"])
-    found.setdefault("key", secrets.token_hex(16))
-    return found
+    _require_known(arguments, _DECIDE)
+    body = {name: value for name, value in arguments.items() if value is not None}
+    body["context"] = dict(body.get("context", {}))
+    if "candidates" in body:
+        body["candidates"] = list(body["candidates"])
+    body.setdefault("key", secrets.token_hex(16))
+    return body
 
 
-def _reward(given: Mapping[str, Any]) -> dict[str, Any]:
+def _reward(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What is sent for one reward."""
-    _known(given, _REWARD)
-    found = {name: value for name, value in given.items() if value is not None}
-    if "value" in found:
-        found["reward"] = found.pop("value")
-    if isinstance(found.get("decision"), Decided):
-        found["decision"] = found["decision"].decision
-    return found
+    _require_known(arguments, _REWARD)
+    body = {name: value for name, value in arguments.items() if value is not None}
+    if "value" in body:
+        body["reward"] = body.pop("value")
+    if isinstance(body.get("decision"), Decided):
+        body["decision"] = body["decision"].decision
+    return body
 
 
-def _known(given: Mapping[str, Any], names: set[str]) -> None:
-    unknown = sorted(set(given) - names)
+def _require_known(arguments: Mapping[str, Any], names: set[str]) -> None:
+    unknown = sorted(set(arguments) - names)
     require(
         not unknown,
         f"a request has {', '.join(sorted(names))}, and nothing else",
@@ -373,8 +373,8 @@ def _values(body: bytes, status: int) -> Any:
 def _refusal(status: int, body: bytes) -> ServiceError:
     """The error that an answer tells of."""
     try:
-        told = json.loads(body)
-        rule, found, cure = (str(told.get(name, "")) for name in ("error", "found", "cure"))
+        refusal = json.loads(body)
+        rule, found, cure = (str(refusal.get(name, "")) for name in ("error", "found", "cure"))
     except (ValueError, AttributeError):
         rule, found, cure = "", "", ""
     kind = Refused if 400 <= status < 500 else Unavailable
@@ -386,9 +386,9 @@ def _refusal(status: int, body: bytes) -> ServiceError:
     )
 
 
-def _decided(found: Any) -> Decided:
+def _decided(values: Any) -> Decided:
     try:
-        return Decided(**{name: found[name] for name in Decided.__dataclass_fields__})
+        return Decided(**{name: values[name] for name in Decided.__dataclass_fields__})
     except (KeyError, TypeError):
         raise Unavailable(
             "the service must answer as /openapi.json says",

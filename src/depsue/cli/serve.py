@@ -75,9 +75,9 @@ def serve(
         cure=f"depsue token add admin ana --home {home}; on your own machine --no-auth will do",
     )
     campaign = Campaign(open_home(home, ledger), home, name, by=who(by))
-    given: dict[str, Any] = {
-        key: value
-        for key, value in (
+    options: dict[str, Any] = {
+        name: value
+        for name, value in (
             ("wait", wait),
             ("default_reward", default_reward),
             ("combine", combine),
@@ -91,7 +91,7 @@ def serve(
     }
     address = store_address(campaign, store)
     begun = Path(address).exists() or "://" in address
-    settings = declared(campaign.files.folder, given, begun=begun)
+    settings = declared(campaign.files.folder, options, begun=begun)
     run(
         campaign,
         settings,

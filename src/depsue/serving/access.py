@@ -9,17 +9,36 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import json
 import secrets
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, cast, get_args
 
+from depsue import codec
 from depsue.errors import FileError, require, short
 from depsue.files import write_file
 
-ROLES = ("decide", "reward", "admin")
+Role = Literal["decide", "reward", "admin"]
+ROLES: tuple[str, ...] = get_args(Role)
 FILE = "tokens.json"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, without the secret itself.
+
+    Args:
+        name: whose it is, or what for.
+        role: what it opens.
+        sha256: of the secret.
+        made: when, UTC.
+    """
+
+    name: str
+    role: Role
+    sha256: str
+    made: str
 
 
 class Access:
@@ -37,39 +56,37 @@ class Access:
     @property
     def names(self) -> list[tuple[str, str, str]]:
         """(name, role, when it was made) of every token."""
-        return [(one["name"], one["role"], one["made"]) for one in self._known]
+        return [(token.name, token.role, token.made) for token in self._known]
 
     def add(self, role: str, name: str) -> str:
         """Make a token; this is the only time that it is seen."""
         require(role in ROLES, f"a role is one of {', '.join(ROLES)}", found=short(role))
         ok = 0 < len(name) <= 100 and name.isprintable()
         require(ok, "a token's name has 1 to 100 printable characters", found=short(name))
-        taken = any(one["name"] == name for one in self._known)
+        taken = any(token.name == name for token in self._known)
         require(not taken, "tokens have names of their own", found=name, cure="remove it first")
-        token = f"depsue_{secrets.token_urlsafe(32)}"
+        secret = f"depsue_{secrets.token_urlsafe(32)}"
         made = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        one = {"name": name, "role": role, "sha256": _hash(token), "made": made}
-        self._write([*self._known, one])
-        return token
+        self._write([*self._known, Token(name, cast(Role, role), _hash(secret), made)])
+        return secret
 
     def remove(self, name: str) -> None:
         """Forget a token; services notice within seconds."""
-        rest = [one for one in self._known if one["name"] != name]
+        rest = [token for token in self._known if token.name != name]
         require(len(rest) < len(self._known), "there must be such a token", found=short(name))
         self._write(rest)
 
-    def allows(self, token: str | None, role: str) -> bool:
-        """Whether a token may act in a role; an admin may do everything."""
+    def allows(self, secret: str | None, role: str) -> bool:
+        """Whether a token, as a caller sent it, may act in a role; an admin may do everything."""
         if self.open_to_all:
             return True
-        if token is None or len(token) > 200:
+        if secret is None or len(secret) > 200:
             return False
-        found = _hash(token)
-        ok = False
-        for one in self._known:  # all of them, in constant time
-            same = hmac.compare_digest(one["sha256"], found)
-            ok |= same and one["role"] in (role, "admin")
-        return ok
+        digest, allowed = _hash(secret), False
+        for token in self._known:  # all of them, so that the time tells nothing
+            same = hmac.compare_digest(token.sha256, digest)
+            allowed |= same and token.role in (role, "admin")
+        return allowed
 
     def refresh(self) -> None:
         """Read the file again; a damaged one leaves things as they are."""
@@ -78,25 +95,20 @@ class Access:
         except FileError:
             return
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self) -> list[Token]:
         try:
-            found = json.loads(self._path.read_text())["tokens"]
-            for one in found:
-                ok = {"name", "role", "sha256", "made"} <= set(one) and one["role"] in ROLES
-                if not ok or not all(isinstance(value, str) for value in one.values()):
-                    raise ValueError("a token has a name, a role, a sha256, and when it was made")
-            return list(found)
+            return codec.decode(self._path.read_bytes(), _File, what="the tokens").tokens
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+        except (OSError, FileError) as problem:
             raise FileError(
                 "the file of tokens must be readable",
                 found=f"{self._path}: {short(str(problem))}",
                 cure="restore it from a copy, or remove it and make new tokens",
             ) from problem
 
-    def _write(self, tokens: list[dict[str, Any]]) -> None:
-        write_file(self._path, json.dumps({"tokens": tokens}, indent=1).encode())
+    def _write(self, tokens: list[Token]) -> None:
+        write_file(self._path, codec.encode(_File(tokens), indent=1).encode())
         self._path.chmod(0o600)
         self._known = tokens
 
@@ -111,5 +123,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()
+@dataclass(frozen=True)
+class _File:
+    tokens: list[Token]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -78,11 +78,11 @@ class TooLarge(Exception):
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     """The token that headers bring."""
-    given = b""
+    authorization = b""
     for name, value in headers:
         if name == b"authorization":
-            given = value
-    scheme, _, token = given.decode("latin-1").partition(" ")
+            authorization = value
+    scheme, _, token = authorization.decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
 
 
@@ -135,13 +135,13 @@ async def read_body(scope: Scope, receive: Receive) -> bytes:
 
 async def send_answer(send: Send, answer: Answer, *, head: bool = False) -> None:
     """Send an answer with the headers that all have."""
-    given = {name for name, _ in answer.headers}
-    more = [one for one in (*SAFE, API_POLICY, NO_STORE) if one[0] not in given]
+    own = {name for name, _ in answer.headers}
+    common = [header for header in (*SAFE, API_POLICY, NO_STORE) if header[0] not in own]
     headers = [
         (b"content-type", answer.kind),
         (b"content-length", str(len(answer.body)).encode()),
         *answer.headers,
-        *more,
+        *common,
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head else answer.body})

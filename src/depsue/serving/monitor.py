@@ -361,7 +361,7 @@ class MonitorRun:
     @property
     def grave(self) -> list[MonitorFinding]:
         """Those for which the policy must stop."""
-        return [one for one in self.findings if one.state is MonitorState.STOPPED]
+        return [finding for finding in self.findings if finding.state is MonitorState.STOPPED]
 
     @property
     def state(self) -> MonitorState:
@@ -392,8 +392,8 @@ class MonitorRun:
             self.drift.add(self.served.reader.contexts(closed.contexts))
         decided = dict(zip(closed.ids, closed.action.tolist(), strict=True))
         self.mismatched += sum(
-            one.shown is not None and one.shown != decided.get(one.decision, one.shown)
-            for one in closed.rewards
+            row.shown is not None and row.shown != decided.get(row.decision, row.shown)
+            for row in closed.rewards
         )
         self._note(closed, reward)
 

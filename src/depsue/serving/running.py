@@ -1,10 +1,8 @@
-"""Runs the service: uvicorn, one process, until it is told to stop.
+"""The process that serves: uvicorn, its log, and one limit that uvicorn lacks.
 
-HTTP/1.1 as uvicorn speaks it, with a limit on what comes before a body.
-
-uvicorn hands a request on once its headers are whole, and gathers them without a limit: this ends
-a connection that sends headers, or trailers, without end. What is not HTTP is refused in JSON, with
-the headers that all answers have.
+uvicorn hands a request on once its headers are whole, and gathers them without a limit. `Protocol`
+ends a connection that sends headers, or trailers, without end. What is not HTTP is refused in JSON,
+with the headers that all answers have.
 """
 
 from __future__ import annotations
@@ -31,56 +29,6 @@ from depsue.serving.settings import ServingSettings
 
 MOST_HEAD = 256 << 10
 """Bytes without a whole head or a piece of a body; whole heads above 64 KiB get a 431, too."""
-
-
-class Protocol(HttpToolsProtocol):
-    """One connection; give it to uvicorn as `http`."""
-
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
-        self._unread = 0
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
-        self._unread += len(data)
-        super().data_received(data)
-        if self._unread > MOST_HEAD and not self.transport.is_closing():
-            self._refuse(b"431 Request Header Fields Too Large", b"headers must be smaller")
-
-    def on_headers_complete(self) -> None:
-        """The head is whole."""
-        self._unread = 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
-        self._unread = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """The request is whole."""
-        self._unread = 0
-        super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP."""
-        self._refuse(b"400 Bad Request", b"a request must be HTTP/1.1")
-
-    def _refuse(self, status: bytes, rule: bytes) -> None:
-        body = b'{"error":"%s","found":"","cure":"see GET /openapi.json"}' % rule
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-            *SAFE,
-            API_POLICY,
-            NO_STORE,
-        ]
-        lines = [b"HTTP/1.1 " + status, *(name + b": " + value for name, value in headers)]
-        self.transport.write(b"\r\n".join([*lines, b"", body]))
-        self.transport.close()
-
-
 GRACE = 20
 """Seconds in which requests under way are finished after a signal to stop."""
 MakesPages = Callable[[Service, Access], Pages]
@@ -136,6 +84,25 @@ def run(
     server.run(sockets=[listener])
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens on an address; the error says if it is taken, or not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as problem:
+        listener.close()
+        raise ConfigError(
+            "the address must be free, and this machine's",
+            found=f"{host}:{port}: {problem.strerror}",
+            cure="another --port; 0 takes a free one",
+        ) from problem
+    listener.listen(512)
+    listener.setblocking(False)
+    return listener
+
+
 class JsonLines(logging.Formatter):
     """A line of JSON for each record: when, how grave, which module, what happened, and details.
 
@@ -171,20 +138,49 @@ def log_to(stream: TextIO) -> None:
     logging.getLogger("depsue").setLevel(logging.INFO)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address; the error says if it is taken, or not ours."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as problem:
-        listener.close()
-        raise ConfigError(
-            "the address must be free, and this machine's",
-            found=f"{host}:{port}: {problem.strerror}",
-            cure="another --port; 0 takes a free one",
-        ) from problem
-    listener.listen(512)
-    listener.setblocking(False)
-    return listener
+class Protocol(HttpToolsProtocol):
+    """One connection; give it to uvicorn as `http`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unread = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MOST_HEAD and not self.transport.is_closing():
+            self._refuse(b"431 Request Header Fields Too Large", b"headers must be smaller")
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._unread = 0
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._unread = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._unread = 0
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP."""
+        self._refuse(b"400 Bad Request", b"a request must be HTTP/1.1")
+
+    def _refuse(self, status: bytes, rule: bytes) -> None:
+        body = b'{"error":"%s","found":"","cure":"see GET /openapi.json"}' % rule
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *SAFE,
+            API_POLICY,
+            NO_STORE,
+        ]
+        lines = [b"HTTP/1.1 " + status, *(name + b": " + value for name, value in headers)]
+        self.transport.write(b"\r\n".join([*lines, b"", body]))
+        self.transport.close()
