@@ -26,6 +26,7 @@ from depsue.certificates import (
 from depsue.errors import CannotBeSaved
 from depsue.exploration.round import Expected, FrozenCandidate
 from depsue.ledger import AttemptRecord, CandidateRecord, ObservationRecord
+from depsue.plural import counted
 from depsue.promises import Promise, upgraded_promise
 from depsue.protocols import Policy, RewardModel
 from depsue.savable import hash_of
@@ -122,6 +123,15 @@ class CandidateFacts:
         """SHA-256 of all of it."""
         text = codec.encode(self, sort_keys=True)
         return hashlib.sha256(f"depsue candidate 2 {text}".encode()).hexdigest()
+
+    def __str__(self) -> str:
+        """What is tested, and what is anticipated of it."""
+        return (
+            f"up to {max(self.novelties):.3f} novelty in "
+            f"{counted(len(self.novelties), 'level')}, bound {self.bound}\n"
+            f"anticipated value / V(pi0): old part {self.expected.old:.3f}, new part "
+            f"{self.expected.new:.3f}; nothing of it is promised"
+        )
 
     @property
     def aim(self) -> float:

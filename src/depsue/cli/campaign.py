@@ -17,6 +17,7 @@ from depsue.plural import counted
 
 if TYPE_CHECKING:
     from depsue.campaigns import Campaign
+    from depsue.certificates import Certificate
 
 FAILED = 4
 """Exit code of a certificate that did not pass."""
@@ -174,17 +175,9 @@ def train(
 
     campaign = _opened(name, home, ledger, by)
     with interruptible(), bars(not quiet and not as_json) as watch:
-        made = campaign.train(seed=seed, watch=watch)
-    facts = CandidateFacts.of(made)
-    said = [
-        f"candidate {made.policy_hash[:12]} of round {made.round}: up to "
-        f"{max(facts.novelties):.3f} novelty in "
-        f"{counted(len(facts.novelties), 'level')}, bound {facts.bound}",
-        f"anticipated value / V(pi0): old part {facts.expected.old:.3f}, new part "
-        f"{facts.expected.new:.3f}; nothing of it is promised",
-        *campaign.notes,
-    ]
-    _show(campaign, as_json, said)
+        candidate = campaign.train(seed=seed, watch=watch)
+    first = f"candidate {candidate.policy_hash[:12]} of round {candidate.round}: "
+    _show(campaign, as_json, [first + str(CandidateFacts.of(candidate)), *campaign.notes])
 
 
 @app.command()
@@ -207,18 +200,11 @@ def certify(
     campaign = _opened(name, home, ledger, by)
     with interruptible(), bars(not quiet and not as_json) as watch:
         attempt = campaign.certify(watch=watch)
-    said = [f"attempt {attempt.attempt}: {attempt.state}"]
+    lines = [f"attempt {attempt.attempt}: {attempt.state}"]
     if attempt.certificate is not None:
         certificate = Certificate.from_json(attempt.certificate)
-        said = [str(certificate)]
-        if not certificate.passed:
-            n = certificate.listed
-            which = "the one level failed" if n == 1 else f"even the safest of {n} levels failed"
-            said.append(
-                f"{which}: more rows would help (depsue plan says how many); what needs no "
-                "certificate is below"
-            )
-    _show(campaign, as_json, said)
+        lines = [str(certificate), *([] if certificate.passed else [_advice(certificate)])]
+    _show(campaign, as_json, lines)
     if not attempt.passed:
         raise typer.Exit(FAILED)
 
@@ -237,14 +223,14 @@ def deploy(
 ) -> None:
     """Record what serves from now on: what was certified, or what is certain without."""
     campaign = _opened(name, home, ledger, by)
-    may = campaign.choices()
-    if may and not yes:
+    choices = campaign.choices()
+    if choices and not yes:
         _require_yes(as_json)
-        chosen = next((one for one in may if what in (None, one.what)), may[0])
-        _ask(f"Users will see it: {chosen.why}. Deploy?")
-    made = campaign.deploy(what)
-    folder = campaign.folder_of(made.round, made.policy_hash)
-    _show(campaign, as_json, [f"deployed: {made.policy_hash[:12]}, in {folder}"])
+        wanted = next((choice for choice in choices if what in (None, choice.what)), choices[0])
+        _ask(f"Users will see it: {wanted.why}. Deploy?")
+    deployed = campaign.deploy(what)
+    folder = campaign.folder_of(deployed.round, deployed.policy_hash)
+    _show(campaign, as_json, [f"deployed: {deployed.policy_hash[:12]}, in {folder}"])
 
 
 @app.command()
@@ -281,16 +267,16 @@ def observe(
     if from_service:
         from depsue.serving.joining import export_served
 
-        found = export_served(campaign, store)
-        typer.echo(str(found), err=as_json)
-        logs, mapping = str(found.path), mapping or found.mapping
-    made = campaign.observe(str(logs), mapping=mapping, items=items, id=id)
-    said = list(campaign.notes) or [f"round {made.round}: {counted(made.rows, 'row')} observed"]
-    summary = RoundSummary.of(made)
+        written = export_served(campaign, store)
+        typer.echo(str(written), err=as_json)
+        logs, mapping = str(written.path), mapping or written.mapping
+    seen = campaign.observe(str(logs), mapping=mapping, items=items, id=id)
+    lines = [f"round {seen.round}: {counted(seen.rows, 'row')} observed"]
+    summary = RoundSummary.of(seen)
     for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
-        if ids and not campaign.notes:
-            said.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
-    _show(campaign, as_json, said)
+        if ids:
+            lines.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
+    _show(campaign, as_json, list(campaign.notes) or lines)
 
 
 @app.command()
@@ -310,8 +296,8 @@ def served(
 
     from depsue.serving.joining import export_served
 
-    found = export_served(_opened(name, home, ledger, "reader"), store, out, round=round)
-    typer.echo(json.dumps(asdict(found), indent=1, default=str) if as_json else str(found))
+    written = export_served(_opened(name, home, ledger, "reader"), store, out, round=round)
+    typer.echo(json.dumps(asdict(written), indent=1, default=str) if as_json else str(written))
 
 
 @app.command()
@@ -346,12 +332,12 @@ def rollback(
 ) -> None:
     """Serve what served before, from now on: pi0, or what an earlier round deployed."""
     campaign = _opened(name, home, ledger, by)
+    what = "pi0" if to == 0 else f"what round {to} deployed"
     if not yes:
         _require_yes(as_json)
-        _ask(f"Users will see {'pi0' if to == 0 else f'what round {to} deployed'}. Roll back?")
-    made = campaign.rollback(to)
-    what = "pi0" if to == 0 else f"what round {to} deployed"
-    _show(campaign, as_json, [f"rolled back to {what} ({made.policy_hash[:12]})"])
+        _ask(f"Users will see {what}. Roll back?")
+    deployed = campaign.rollback(to)
+    _show(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
 
 
 @app.command()
@@ -407,6 +393,7 @@ def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campai
 
 
 def who(by: str | None) -> str:
+    """Who acts: as given, or the login name."""
     if by is not None:
         return by
     try:
@@ -425,6 +412,16 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def _advice(certificate: Certificate) -> str:
+    """What to do about a certificate that failed."""
+    n = certificate.listed
+    which = "the one level failed" if n == 1 else f"even the safest of {n} levels failed"
+    return (
+        f"{which}: more rows would help (depsue plan says how many); what needs no certificate is "
+        "below"
+    )
+
+
 def _require_yes(as_json: bool) -> None:
     rule = "--json does not ask"
     require(not as_json, rule, found="--json without --yes", cure="add --yes")
@@ -436,14 +433,14 @@ def _ask(question: str) -> None:
         raise typer.Exit(1)
 
 
-def _show(campaign: Campaign, as_json: bool, said: list[str]) -> None:
+def _show(campaign: Campaign, as_json: bool, lines: list[str]) -> None:
     """What was done, then where the campaign stands."""
     from depsue.campaigns import story_of
 
-    found = story_of(campaign)
+    story = story_of(campaign)
     if as_json:
-        typer.echo(json.dumps({"said": said, "status": found.as_json()}, indent=1))
+        typer.echo(json.dumps({"said": lines, "status": story.as_json()}, indent=1))
         return
-    for line in said:
+    for line in lines:
         typer.echo(line)
-    typer.echo(f"\n{found}")
+    typer.echo(f"\n{story}")
