@@ -180,6 +180,8 @@ class _Reading:
                 for place, k in enumerate(tested.promises):
                     by_unit[k].begin(tested.test.rows(place))
             for level, of_level in enumerate(shares):
+                if all(run.done for run in runs[level]):
+                    continue
                 mixed = tested.evidence.mixed(of_level)
                 for place, k in enumerate(tested.promises):
                     limited = tested.test.terms(place, mixed)
