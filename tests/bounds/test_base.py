@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from depsue.bounds import Hcope, Smoothing
-from depsue.bounds.base import BoundRun, Moments, Partition, last_rejected, log_product, tuning_rows
+from depsue.bounds.base import (
+    BoundRun,
+    MergedMoments,
+    Partition,
+    last_rejected,
+    log_product,
+    tuning_rows,
+)
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
 
@@ -73,8 +80,8 @@ def test_tuning_rows_never_change() -> None:
 @pytest.mark.parametrize("cuts", [[], [1], [40, 41], [13, 500, 990]])
 def test_moments_of_partitions_merge(cuts: list[int]) -> None:
     values = 1e6 + np.random.default_rng(3).standard_normal((2, 1_000))
-    parts = [Moments.of(part) for part in np.split(values, cuts, axis=1)]
-    merged = sum(parts[1:], Moments.of(values[:, :0]) + parts[0])
+    parts = [MergedMoments.of(part) for part in np.split(values, cuts, axis=1)]
+    merged = sum(parts[1:], MergedMoments.of(values[:, :0]) + parts[0])
     assert merged.n == 1_000
     np.testing.assert_allclose(merged.mean, values.mean(axis=1), rtol=1e-14)
     np.testing.assert_allclose(merged.variance, values.var(axis=1), rtol=1e-9)

@@ -2,7 +2,7 @@
 
 Each run draws so many rows of round 0, by pi0, and of round 1, by the policy named, in a world of
 2,000 users, 30 old and 8 novel actions, in which all mean rewards change by a share from round 0
-to round 1; and tests one round against the other at level .01.
+to round 1; and tests one round against the other at delta .01.
 """
 
 from __future__ import annotations

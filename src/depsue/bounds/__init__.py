@@ -1,6 +1,6 @@
 """Lower confidence bounds on V(pi): hcope (Eq. 4), smoothing, betting, normal."""
 
-from depsue.bounds.base import BaseBound, BoundRun, Moments, Partition, Passes, tuning_rows
+from depsue.bounds.base import BaseBound, BoundRun, MergedMoments, Partition, Passes, tuning_rows
 from depsue.bounds.betting import Betting, betting_lower, predictable_bets
 from depsue.bounds.hcope import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows
 from depsue.bounds.normal import Normal
@@ -12,7 +12,7 @@ __all__ = [
     "Betting",
     "BoundRun",
     "Hcope",
-    "Moments",
+    "MergedMoments",
     "Normal",
     "Partition",
     "Passes",

@@ -159,7 +159,7 @@ class BoundRun:
 
 
 @dataclass(frozen=True)
-class Moments:
+class MergedMoments:
     """Number, mean and squared deviations of some values; those of partitions merge by `+`.
 
     Args:
@@ -173,7 +173,7 @@ class Moments:
     squares: Any
 
     @classmethod
-    def of(cls, values: FloatArray) -> Moments:
+    def of(cls, values: FloatArray) -> MergedMoments:
         """Of (..., n) values, over the last axis."""
         n = values.shape[-1]
         if n == 0:
@@ -182,14 +182,14 @@ class Moments:
         apart = values - mean[..., None]
         return cls(n, mean, np.square(apart, out=apart).sum(axis=-1))
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: MergedMoments) -> MergedMoments:
         """Of both together (Chan, Golub & LeVeque, 1979), which loses no digits to n mean^2."""
         if not self.n or not other.n:
             return self if self.n else other
         n = self.n + other.n
         apart = other.mean - self.mean
         squares = self.squares + other.squares + apart**2 * (self.n * (other.n / n))
-        return Moments(n, self.mean + apart * (other.n / n), squares)
+        return MergedMoments(n, self.mean + apart * (other.n / n), squares)
 
     @property
     def variance(self) -> Any:

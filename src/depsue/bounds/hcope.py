@@ -16,7 +16,7 @@ import numpy as np
 from depsue.bounds.base import (
     SHARE,
     BaseBound,
-    Moments,
+    MergedMoments,
     Partition,
     Passes,
     positive_or_none,
@@ -125,7 +125,7 @@ def empirical_bernstein(mean: Any, variance: Any, n: int, z_max: Any, delta: flo
     return mean - np.sqrt(2 * log * variance / (n - 1)) - 7 * z_max * log / (3 * (n - 1))
 
 
-def eq4(moments: Moments, tau: float, *, r_max: float, delta: float) -> Eq4:
+def eq4(moments: MergedMoments, tau: float, *, r_max: float, delta: float) -> Eq4:
     """Eq. 4 from the moments of z = min(w, tau) r."""
     n, z_max = moments.n, tau * r_max
     value = empirical_bernstein(moments.mean, moments.variance, n, z_max, delta)
@@ -166,15 +166,15 @@ class RewardedRows(NamedTuple):
         means = np.bincount(self.unit, weights=z)
         return np.asarray(means[means != 0], dtype=np.float64)
 
-    def moments(self, tau: float) -> Moments:
+    def moments(self, tau: float) -> MergedMoments:
         """The moments of all n values z = min(w, tau) r."""
         if not self.n:
-            return Moments(0, 0.0, 0.0)
+            return MergedMoments(0, 0.0, 0.0)
         z = self.clipped(tau)
         mean = float(z.sum()) / self.n
         z -= mean
         squares = float(np.square(z, out=z).sum())  # not a dot product: BLAS would start threads
-        return Moments(self.n, mean, squares + (self.n - len(z)) * mean**2)
+        return MergedMoments(self.n, mean, squares + (self.n - len(z)) * mean**2)
 
     def sums(self, taus: FloatArray) -> FloatArray:
         """(2, T) the sums of z and of z^2 at every tau of an increasing grid.

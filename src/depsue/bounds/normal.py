@@ -18,7 +18,7 @@ import numpy as np
 from depsue.bounds.base import (
     SHARE,
     BaseBound,
-    Moments,
+    MergedMoments,
     Partition,
     Passes,
     log_product,
@@ -270,8 +270,8 @@ def spread_passes(
     def pilot(part: Partition) -> FloatArray:
         return values(part)[part.tuning(n)]
 
-    def powers(part: Partition) -> Moments:
-        return Moments.of(np.stack(squares_and_cubes(pilot(part), centre, width)))
+    def powers(part: Partition) -> MergedMoments:
+        return MergedMoments.of(np.stack(squares_and_cubes(pilot(part), centre, width)))
 
     def growth(part: Partition) -> FloatArray:
         return bets.logs(np.delete(values(part), part.tuning(n)), centre, width)

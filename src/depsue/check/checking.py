@@ -360,7 +360,7 @@ def _model_test(sample: pl.DataFrame, mapping: LogMapping, ids: Any) -> CheckPar
 
 def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
     """What changed from the first to the second half, in time where it is known."""
-    from depsue.diagnostics.drift import FEWEST, Side, change_between
+    from depsue.diagnostics.drift import FEWEST, DriftSide, change_between
 
     notes = [] if "time" in sample else ["no times: drift was looked for in the order of rows"]
     rows = _in_order(sample)
@@ -373,7 +373,7 @@ def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
     drifted = []
     for name, values in series:
         before, after = (
-            Side(part, np.ones(len(part)), True, 1.0, 1.0, None if ids is None else ids[place])
+            DriftSide(part, np.ones(len(part)), True, 1.0, 1.0, None if ids is None else ids[place])
             for place in (slice(half), slice(half, len(rows)))
             for part in [values[place]]
         )

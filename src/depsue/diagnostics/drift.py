@@ -2,13 +2,12 @@
 
 Round 0 was drawn by pi0 itself; the rows of a later round, whoever drew them, tell of pi0 through
 the weights pi0 / p. So what pi0 earns is estimated on both, on the part of its decisions that both
-could show, and the limits of its change (`change.py`) must include 0. The same is asked of the two
-halves of one log, in the order of time.
+could show, and the limits of its change must include 0 (`check_drift`). The same is asked of the
+two halves of one log, in the order of time.
 
-The change of what pi0 earns from some rows to others: limits that hold at every n.
-
-Two sides of rows were drawn by policies p and p'. Their rows tell of pi0 on the part of its
-decisions that both could show often enough, pi0 g with g = min(1, clip p / pi0, clip p' / pi0)::
+**The change** (`change_between`). Two sides of rows were drawn by policies p and p'. They tell of
+pi0 on the part of its decisions that both could show often enough, pi0 g with
+g = min(1, clip p / pi0, clip p' / pi0)::
 
     w = pi0 g / p,     E[w (r - c)] = E_pi0[g (r - c)]     on either side, for any number c
 
@@ -21,16 +20,16 @@ not cover may be worth anything from 0 to r_max, and with w = min(pi0 / p, clip)
 The first bounds V(pi0) where the question is whether it is higher than on the other side, the
 second where it is whether it is lower: valid, but blind where little is covered.
 
-It rose if the mean of t is above 0: w (r - c) n / n_after in later values, -w (r - c) n / n_before
-in earlier ones; it fell if that of -t is. A fixed bet gives a lower bound on the mean of n
-values t, as in `Smoothing`::
+**Its limits.** It rose if the mean of t is above 0: w (r - c) n / n_after in later values,
+-w (r - c) n / n_before in earlier ones; it fell if that of -t is. A fixed bet gives a lower bound
+on the mean of n values t, as in `Smoothing`::
 
-    (exp(mean of log(1 + bet t) - log(1/level) / n) - 1) / bet
+    (exp(mean of log(1 + bet t) - log(1/delta) / n) - 1) / bet
 
 Why this bound and not a normal one: the product of 1 + bet t has mean at most (1 + bet E[t])^n also
 where means differ from value to value and where the later policy was chosen by the earlier rows,
 as it is here. So it holds at every n and for any reward distribution. Both sides enter one bound;
-two intervals, one for each side, would see less. Its price: at level .01 a change must be 1.2
+two intervals, one for each side, would see less. Its price: at delta .01 a change must be 1.2
 times as large as for a z-test of two independent samples.
 
 One value of 20, by position, is a pilot: it sets c and the bet and is not tested. A unit is one
@@ -58,151 +57,9 @@ from depsue.protocols import Policy
 FEWEST = 40
 """The fewest values on either side that are tested."""
 LARGEST_LOSS = 0.8
-"""No value loses more than this share of the capital."""
+"""No value loses more than this share of the bet's capital."""
 POWER = 1.2816
 """Standard errors: a normal variable exceeds its mean minus so many with probability .9."""
-
-
-class Change(NamedTuple):
-    """The change between two sides.
-
-    Args:
-        before, after: what pi0 earns on the part that is compared, on the earlier and later rows.
-        low, high: limits of after - before; each fails with probability at most the level.
-        smallest: a true change of this size would have been seen with probability .9, about.
-        compared: the share of pi0's decisions that is compared; the rest is not seen.
-        n: values (rows, or units) that were tested.
-    """
-
-    before: float
-    after: float
-    low: float
-    high: float
-    smallest: float
-    compared: float
-    n: int
-
-
-class Side(NamedTuple):
-    """The n rows of one side.
-
-    Args:
-        reward: (n,) rewards.
-        weight: (n,) w, between 0 and `clip`.
-        shared: whether w is pi0 g / p; else it is min(pi0 / p, clip).
-        clip: the largest weight; 1 for rows of pi0.
-        r_max: the declared largest reward.
-        ids: (n,) units; None if every row is a value.
-    """
-
-    reward: FloatArray
-    weight: FloatArray
-    shared: bool
-    clip: float
-    r_max: float
-    ids: np.ndarray[Any, Any] | None
-
-    def gain(self, c: float) -> tuple[FloatArray, float]:
-        """(n,) what is at most the value less c, in the mean; and the least that it can be."""
-        if self.shared:
-            return self.weight * (self.reward - c), -self.clip * c
-        return self.weight * self.reward - c, -c
-
-    def loss(self, c: float) -> tuple[FloatArray, float]:
-        """(n,) what is at most c less the value, in the mean; and the least that it can be."""
-        missing = self._replace(reward=self.r_max - self.reward)
-        return missing.gain(self.r_max - c)
-
-
-def change_between(before: Side, after: Side, level: float) -> Change | None:
-    """The change, each of its limits at `level`; None with too few values on a side."""
-    sides, (places, n) = (before, after), _values(before, after)
-    pilot = np.zeros(n, dtype=bool)
-    pilot[tuning_rows(n)] = True
-    counts = [np.bincount(place, minlength=n) for place in places]
-    if min(int((count[~pilot] > 0).sum()) for count in counts) < FEWEST:
-        return None
-    c = _centre(before, pilot[places[0]])
-
-    def part(i: int, rows: FloatArray, least: float = 0.0) -> _Part:
-        place, count = places[i], counts[i]
-        return _Part(np.bincount(place, rows, n) / np.maximum(count, 1), count > 0, least)
-
-    rose = _lower(part(1, *after.gain(c)), part(0, *before.loss(c)), pilot, level)
-    fell = _lower(part(0, *before.gain(c)), part(1, *after.loss(c)), pilot, level)
-    mass = [part(i, side.weight).mean() for i, side in enumerate(sides)]
-    compared = mass[0] if before.shared else min(mass[0], 1.0)
-    apart = sum(
-        max(side.r_max * (1 - one), 0.0)
-        for side, one in zip(sides, mass, strict=True)
-        if not side.shared
-    )
-    values = [
-        c * compared + part(i, side.weight * (side.reward - c)).mean()
-        for i, side in enumerate(sides)
-    ]
-    return Change(
-        before=values[0],
-        after=values[1],
-        low=rose.value,
-        high=-fell.value,
-        smallest=max(rose.distance, fell.distance) + apart,
-        compared=compared,
-        n=int((~pilot).sum()),
-    )
-
-
-def _centre(side: Side, pilot: Mask) -> float:
-    """c: the mean reward, as far as pi0 would have earned it, of the pilot's rows."""
-    weight, reward = side.weight[pilot], side.reward[pilot]
-    total = float(weight.sum())
-    return float(weight @ reward) / total if total > 0 else side.r_max / 2
-
-
-class _Part(NamedTuple):
-    """(n,) one side's part of every value, 0 where the value is not there; its least."""
-
-    values: FloatArray
-    there: Mask
-    least: float
-
-    def mean(self) -> float:
-        """Over the values that are there."""
-        return float(self.values[self.there].mean())
-
-
-class _Lower(NamedTuple):
-    """A lower bound, and how far above 0 the truth must be for the bound to be, 9 times in 10."""
-
-    value: float
-    distance: float
-
-
-def _lower(gain: _Part, loss: _Part, pilot: Mask, level: float) -> _Lower:
-    """The lower bound on E[gain] + E[loss], by one bet on all values but the pilot's."""
-    n, log = int((~pilot).sum()), math.log(1 / level)
-    scales = [n / int((part.there & ~pilot).sum()) for part in (gain, loss)]
-    t = scales[0] * gain.values + scales[1] * loss.values
-    leasts = scales[0] * gain.least, scales[1] * loss.least
-    least = sum(leasts) if bool((gain.there & loss.there).any()) else min(leasts)
-    variance = float(t[pilot].var())
-    bet = math.sqrt(2 * log / (n * variance + 2 * log * (least / LARGEST_LOSS) ** 2))
-    tested = t[~pilot]
-    value = math.expm1(float(np.log1p(bet * tested).mean()) - log / n) / bet
-    error = float(tested.std()) / math.sqrt(n)
-    return _Lower(value, float(tested.mean()) - value + POWER * error)
-
-
-def _values(before: Side, after: Side) -> tuple[tuple[IntArray, IntArray], int]:
-    """Which value each row of either side belongs to, and how many there are."""
-    m = len(before.reward)
-    if before.ids is None or after.ids is None:
-        n = m + len(after.reward)
-        return (np.arange(m), np.arange(m, n)), n
-    ids, place = np.unique(np.concatenate([before.ids, after.ids]), return_inverse=True)
-    return (place[:m], place[m:]), len(ids)
-
-
 SHARED_CLIP = 3.0
 """The largest weight where both policies can be called: a choice of what is compared."""
 WEIGHT_SHARE, SMALLEST_CLIP = 8.0, 5.0
@@ -217,13 +74,13 @@ class DriftTest:
         promise: the name of the promise, whose reward and rows these are.
         what: what was compared, in words.
         change: what pi0 earns before and after, and the limits of its change.
-        level: of this test; both limits hold at it together.
+        delta: of this test; both limits hold at it together.
     """
 
     promise: str
     what: str
     change: Change
-    level: float
+    delta: float
 
     @property
     def drifted(self) -> bool:
@@ -237,7 +94,7 @@ class DriftTest:
         return (
             f"{self.promise}, {self.what}: what pi0 earns{part} went from {c.before:.4g} to "
             f"{c.after:.4g}, a change between {c.low:+.2g} and {c.high:+.2g}, by {c.n:,} values at "
-            f"level {self.level:.3g}; a change of {c.smallest:.2g}{share} is seen 9 times in 10"
+            f"delta {self.delta:.3g}; a change of {c.smallest:.2g}{share} is seen 9 times in 10"
         )
 
 
@@ -250,7 +107,7 @@ class DriftReport:
         findings: what refutes it, a sentence each.
         notes: what could not be tested, a sentence each.
         assumed: what the verdict rests on, a sentence each.
-        level: the share of campaigns without drift that are refused, at most.
+        delta: the share of campaigns without drift that are refused, at most.
         tests: one for each promise and pair.
     """
 
@@ -258,7 +115,7 @@ class DriftReport:
     findings: tuple[str, ...]
     notes: tuple[str, ...]
     assumed: tuple[str, ...]
-    level: float
+    delta: float
     tests: tuple[DriftTest, ...]
 
     @property
@@ -266,7 +123,7 @@ class DriftReport:
         """The test that refutes most, or comes closest to it."""
         return max(
             self.tests,
-            key=lambda one: max(one.change.low, -one.change.high) / one.change.smallest,
+            key=lambda test: max(test.change.low, -test.change.high) / test.change.smallest,
         )
 
     def __str__(self) -> str:
@@ -275,10 +132,11 @@ class DriftReport:
             if self.ok
             else "what pi0 earns has changed"
         )
-        lines = [f"{head}: {len(self.tests)} test(s) at level {self.level:g} in all"]
-        lines += [f"  {'drift' if one.drifted else 'no drift seen'}: {one}" for one in self.tests]
-        for name, said in (("note", self.notes), ("assumed", self.assumed)):
-            lines += [f"  {name}: {sentence}" for sentence in said]
+        lines = [f"{head}: {len(self.tests)} test(s) at delta {self.delta:g} in all"]
+        for test in self.tests:
+            lines.append(f"  {'drift' if test.drifted else 'no drift seen'}: {test}")
+        for name, sentences in (("note", self.notes), ("assumed", self.assumed)):
+            lines += [f"  {name}: {sentence}" for sentence in sentences]
         return "\n".join(lines)
 
 
@@ -289,7 +147,7 @@ def check_drift(
     logging_policy: Policy | None = None,
     deployed: Mapping[int, Policy] | None = None,
     promises: Sequence[Promise] = (Promise(),),
-    level: float = 0.01,
+    delta: float = 0.01,
     within: bool = True,
 ) -> DriftReport:
     """Hold what pi0 earns in earlier rows against the newest, and in each log's two halves.
@@ -301,10 +159,10 @@ def check_drift(
         deployed: the policy that drew each later round, by round, where it can be called; without
             it little is seen.
         promises: whose rewards and segments.
-        level: where nothing changed it is refused at most so often, over all tests.
+        delta: where nothing changed it is refused at most so often, over all tests.
         within: also compare the two halves of every log, by time, or by row where there is none.
     """
-    level, promises = require_delta(level), checked_promises(promises)
+    delta, promises = require_delta(delta), checked_promises(promises)
     before = [earlier] if isinstance(earlier, LoggedData) else list(earlier)
     rounds = [part for logs in before for part in _by_round(logs)]
     last = list(_by_round(newest))
@@ -316,27 +174,27 @@ def check_drift(
     )
     _require_alike([*rounds, newest])
     pi0, logs = _Pi0(logging_policy, deployed or {}), [*rounds, newest]
-    for one in logs:
-        pi0.check(one)
-    pairs = [(p, pair) for p in promises for pair in _pairs(pi0, logs, p, within)]
+    for part in logs:
+        pi0.check(part)
+    pairs = [(promise, pair) for promise in promises for pair in _pairs(pi0, logs, promise, within)]
     require(bool(pairs), "there must be logs to compare", found="none, and within=False")
     tests: list[DriftTest] = []
     notes: list[str] = []
     for promise, (what, first, second) in pairs:
-        found = change_between(first, second, level / len(pairs) / 2)
-        if found is None:
+        change = change_between(first, second, delta / len(pairs) / 2)
+        if change is None:
             notes.append(f"{promise.name}, {what}: fewer than {FEWEST} values on a side, no test")
         else:
-            tests.append(DriftTest(promise.name, what, found, level / len(pairs)))
+            tests.append(DriftTest(promise.name, what, change, delta / len(pairs)))
     require(
         bool(tests),
         f"a test needs at least {FEWEST} values (rows, or units) on each side",
         found=notes[0] if notes else "",
         cure="log more",
     )
-    findings = tuple(str(one) for one in tests if one.drifted)
+    findings = tuple(str(test) for test in tests if test.drifted)
     assumed = tuple(_assumed(logs, within))
-    return DriftReport(not findings, findings, tuple(notes), assumed, level, tuple(tests))
+    return DriftReport(not findings, findings, tuple(notes), assumed, delta, tuple(tests))
 
 
 def require_no_drift(
@@ -346,7 +204,7 @@ def require_no_drift(
     logging_policy: Policy | None = None,
     deployed: Mapping[int, Policy] | None = None,
     promises: Sequence[Promise] = (Promise(),),
-    level: float = 0.01,
+    delta: float = 0.01,
     within: bool = True,
 ) -> DriftReport:
     """The report of `check_drift`, or a DataError with the first thing that refutes."""
@@ -356,16 +214,16 @@ def require_no_drift(
         logging_policy=logging_policy,
         deployed=deployed,
         promises=promises,
-        level=level,
+        delta=delta,
         within=within,
     )
     if report.ok:
         return report
     more = len(report.findings) - 1
-    name = next(one.promise for one in report.tests if one.drifted)
+    name = next(test.promise for test in report.tests if test.drifted)
     raise DataError(
         "rounds can be pooled, and pi0's first logs relied on, only while pi0 earns what it did",
-        column=next(one.reward or "reward" for one in promises if one.name == name),
+        column=next(promise.reward or "reward" for promise in promises if promise.name == name),
         found=report.findings[0] + (f" (and {more} more)" if more else ""),
         cure="do not declare no_drift: every row is then paired with pi0 in its own round; or "
         "start anew from fresh logs of pi0",
@@ -396,14 +254,19 @@ class _Pi0:
         if drew is not None:
             require_drawn_by(drew, logs)
 
-    def sides(self, promise: Promise, one: LoggedData, other: LoggedData) -> tuple[Side, Side]:
+    def sides(
+        self, promise: Promise, before: LoggedData, after: LoggedData
+    ) -> tuple[DriftSide, DriftSide]:
         """Both logs as sides of a comparison."""
-        rounds = {_round(one), _round(other)}
+        rounds = {_round(before), _round(after)}
         known = all(number == 0 or number in self.deployed for number in rounds)
         shared = known or len(rounds) == 1  # one policy drew both
-        return self._side(promise, one, rounds, shared), self._side(promise, other, rounds, shared)
+        first, second = (self._side(promise, logs, rounds, shared) for logs in (before, after))
+        return first, second
 
-    def _side(self, promise: Promise, logs: LoggedData, rounds: set[int], shared: bool) -> Side:
+    def _side(
+        self, promise: Promise, logs: LoggedData, rounds: set[int], shared: bool
+    ) -> DriftSide:
         own, mask = promise.rows(logs)
         clip = SHARED_CLIP if shared else max(len(logs) ** 0.5 / WEIGHT_SHARE, SMALLEST_CLIP)
         number = _round(logs)
@@ -416,21 +279,21 @@ class _Pi0:
         if number == 0:
             weight, clip = np.minimum(weight, 1.0), 1.0
         ids = None if own.units is None or own.unit is None else own.units[own.unit]
-        return Side(own.reward, weight[mask], shared or number == 0, clip, own.r_max, ids)
+        return DriftSide(own.reward, weight[mask], shared or number == 0, clip, own.r_max, ids)
 
 
 def _pairs(
     pi0: _Pi0, logs: Sequence[LoggedData], promise: Promise, within: bool
-) -> Iterator[tuple[str, Side, Side]]:
+) -> Iterator[tuple[str, DriftSide, DriftSide]]:
     """What is compared, in words, and its two sides."""
     newest = logs[-1]
-    for one in logs[:-1]:
-        yield f"round {_round(one)} to round {_round(newest)}", *pi0.sides(promise, one, newest)
-    for one in logs if within else ():
-        n = len(one)
-        order = np.arange(n) if one.time is None else np.argsort(one.time, kind="stable")
-        halves = [one.take(np.sort(order[part])) for part in (slice(n // 2), slice(n // 2, n))]
-        what = f"first to second half of round {_round(one)}"
+    for part in logs[:-1]:
+        yield f"round {_round(part)} to round {_round(newest)}", *pi0.sides(promise, part, newest)
+    for part in logs if within else ():
+        n = len(part)
+        order = np.arange(n) if part.time is None else np.argsort(part.time, kind="stable")
+        halves = [part.take(np.sort(order[half])) for half in (slice(n // 2), slice(n // 2, n))]
+        what = f"first to second half of round {_round(part)}"
         yield what, *pi0.sides(promise, halves[0], halves[1])
 
 
@@ -465,7 +328,7 @@ def _require_alike(logs: Sequence[LoggedData]) -> None:
         for what in ("r_max", "unit"):
             mine, theirs = getattr(first, what), getattr(other, what)
             if what == "unit":
-                mine, theirs = ("none" if one is None else "given" for one in (mine, theirs))
+                mine, theirs = ("none" if ids is None else "given" for ids in (mine, theirs))
             if mine != theirs:
                 raise DataError(
                     "logs that are compared must have the same r_max, and all have units or none",
@@ -481,5 +344,145 @@ def _assumed(logs: Sequence[LoggedData], within: bool) -> Iterator[str]:
         yield "units are drawn alike in all rounds, each without regard to the others"
     else:
         yield "rows are drawn alike in all rounds, each without regard to the others"
-    if within and any(one.time is None for one in logs):
+    if within and any(part.time is None for part in logs):
         yield "rows without a time stand in the order in which they were logged"
+
+
+class Change(NamedTuple):
+    """The change between two sides.
+
+    Args:
+        before, after: what pi0 earns on the part that is compared, on the earlier and later rows.
+        low, high: limits of after - before; each fails with probability at most delta.
+        smallest: a true change of this size would have been seen with probability .9, about.
+        compared: the share of pi0's decisions that is compared; the rest is not seen.
+        n: values (rows, or units) that were tested.
+    """
+
+    before: float
+    after: float
+    low: float
+    high: float
+    smallest: float
+    compared: float
+    n: int
+
+
+class DriftSide(NamedTuple):
+    """The n rows of one side.
+
+    Args:
+        reward: (n,) rewards.
+        weight: (n,) w, between 0 and `clip`.
+        shared: whether w is pi0 g / p; else it is min(pi0 / p, clip).
+        clip: the largest weight; 1 for rows of pi0.
+        r_max: the declared largest reward.
+        ids: (n,) units; None if every row is a value.
+    """
+
+    reward: FloatArray
+    weight: FloatArray
+    shared: bool
+    clip: float
+    r_max: float
+    ids: np.ndarray[Any, Any] | None
+
+    def gain(self, c: float) -> tuple[FloatArray, float]:
+        """(n,) what is at most the value less c, in the mean; and the least that it can be."""
+        if self.shared:
+            return self.weight * (self.reward - c), -self.clip * c
+        return self.weight * self.reward - c, -c
+
+    def loss(self, c: float) -> tuple[FloatArray, float]:
+        """(n,) what is at most c less the value, in the mean; and the least that it can be."""
+        missing = self._replace(reward=self.r_max - self.reward)
+        return missing.gain(self.r_max - c)
+
+
+def change_between(before: DriftSide, after: DriftSide, delta: float) -> Change | None:
+    """The change, each of its limits at `delta`; None with too few values on a side."""
+    sides, (places, n) = (before, after), _values(before, after)
+    pilot = np.zeros(n, dtype=bool)
+    pilot[tuning_rows(n)] = True
+    counts = [np.bincount(place, minlength=n) for place in places]
+    if min(int((count[~pilot] > 0).sum()) for count in counts) < FEWEST:
+        return None
+    c = _centre(before, pilot[places[0]])
+
+    def part(i: int, rows: FloatArray, least: float = 0.0) -> _Part:
+        place, count = places[i], counts[i]
+        return _Part(np.bincount(place, rows, n) / np.maximum(count, 1), count > 0, least)
+
+    rose = _lower(part(1, *after.gain(c)), part(0, *before.loss(c)), pilot, delta)
+    fell = _lower(part(0, *before.gain(c)), part(1, *after.loss(c)), pilot, delta)
+    mass = [part(i, side.weight).mean() for i, side in enumerate(sides)]
+    compared = mass[0] if before.shared else min(mass[0], 1.0)
+    apart = sum(
+        max(side.r_max * (1 - covered), 0.0)
+        for side, covered in zip(sides, mass, strict=True)
+        if not side.shared
+    )
+    values = [
+        c * compared + part(i, side.weight * (side.reward - c)).mean()
+        for i, side in enumerate(sides)
+    ]
+    return Change(
+        before=values[0],
+        after=values[1],
+        low=rose.value,
+        high=-fell.value,
+        smallest=max(rose.distance, fell.distance) + apart,
+        compared=compared,
+        n=int((~pilot).sum()),
+    )
+
+
+def _centre(side: DriftSide, pilot: Mask) -> float:
+    """c: the mean reward, as far as pi0 would have earned it, of the pilot's rows."""
+    weight, reward = side.weight[pilot], side.reward[pilot]
+    total = float(weight.sum())
+    return float(weight @ reward) / total if total > 0 else side.r_max / 2
+
+
+class _Part(NamedTuple):
+    """(n,) one side's part of every value, 0 where the value is not there; its least."""
+
+    values: FloatArray
+    there: Mask
+    least: float
+
+    def mean(self) -> float:
+        """Over the values that are there."""
+        return float(self.values[self.there].mean())
+
+
+class _Lower(NamedTuple):
+    """A lower bound, and how far above 0 the truth must be for the bound to be, 9 times in 10."""
+
+    value: float
+    distance: float
+
+
+def _lower(gain: _Part, loss: _Part, pilot: Mask, delta: float) -> _Lower:
+    """The lower bound on E[gain] + E[loss], by one bet on all values but the pilot's."""
+    n, log = int((~pilot).sum()), math.log(1 / delta)
+    scales = [n / int((part.there & ~pilot).sum()) for part in (gain, loss)]
+    t = scales[0] * gain.values + scales[1] * loss.values
+    leasts = scales[0] * gain.least, scales[1] * loss.least
+    least = sum(leasts) if bool((gain.there & loss.there).any()) else min(leasts)
+    variance = float(t[pilot].var())
+    bet = math.sqrt(2 * log / (n * variance + 2 * log * (least / LARGEST_LOSS) ** 2))
+    tested = t[~pilot]
+    value = math.expm1(float(np.log1p(bet * tested).mean()) - log / n) / bet
+    error = float(tested.std()) / math.sqrt(n)
+    return _Lower(value, float(tested.mean()) - value + POWER * error)
+
+
+def _values(before: DriftSide, after: DriftSide) -> tuple[tuple[IntArray, IntArray], int]:
+    """Which value each row of either side belongs to, and how many there are."""
+    m = len(before.reward)
+    if before.ids is None or after.ids is None:
+        n = m + len(after.reward)
+        return (np.arange(m), np.arange(m, n)), n
+    ids, place = np.unique(np.concatenate([before.ids, after.ids]), return_inverse=True)
+    return (place[:m], place[m:]), len(ids)

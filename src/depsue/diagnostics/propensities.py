@@ -14,7 +14,8 @@ repeated users nor a policy that changed can cause a false refusal. What it cann
 propensities that are too large everywhere (z has a mean below 1, as it also has where m puts mass
 on what pi0 cannot show), unless a smallest probability is declared (`least`).
 
-Models m(x, a) of the logging policy, learned from some rows to test others' propensities.
+The test and its report stand first; below are the models m(x, a) of the logging policy, learned
+from some rows to test the propensities of others.
 """
 
 from __future__ import annotations
@@ -47,208 +48,6 @@ CHUNK = 1 << 21
 """Probabilities held in memory at once."""
 
 
-class Rows(NamedTuple):
-    """n rows of one round; `part` is 0 where m is fitted, 1 where it is chosen, 2 where tested.
-
-    Args:
-        features: (u, f) features of the distinct contexts.
-        context, action, propensity, part: (n,) columns.
-        allowed: (A,) True for actions that the round may show.
-    """
-
-    features: FloatArray
-    context: IntArray
-    action: IntArray
-    propensity: FloatArray
-    part: IntArray
-    allowed: Mask
-
-    def take(self, part: int) -> Rows:
-        """The rows of one part."""
-        return self.at(np.flatnonzero(self.part == part))
-
-    def at(self, rows: IntArray) -> Rows:
-        """The given rows."""
-        return self._replace(
-            context=self.context[rows],
-            action=self.action[rows],
-            propensity=self.propensity[rows],
-            part=self.part[rows],
-        )
-
-
-class Logits(NamedTuple):
-    """m(a|x), a softmax over actions of `offset[a] + features[x] @ slopes[a]`.
-
-    Args:
-        features: (u, f) of every context, float32.
-        offset: (A,) -inf for actions that the round may not show.
-        slopes: (A, f).
-    """
-
-    features: FloatArray
-    offset: FloatArray
-    slopes: FloatArray
-
-    def chunks(self, contexts: IntArray) -> Iterator[tuple[slice, FloatArray]]:
-        """For (c,) contexts, a chunk at a time: slice, and (chunk, A) m."""
-        step = max(1, CHUNK // len(self.offset))
-        slopes, offset = self.slopes.T.astype(np.float32), self.offset.astype(np.float32)
-        for start in range(0, len(contexts), step):
-            piece = slice(start, min(start + step, len(contexts)))
-            out = self.features[contexts[piece]] @ slopes
-            out += offset
-            out -= out.max(axis=1, keepdims=True)
-            np.exp(out, out=out)
-            out /= out.sum(axis=1, keepdims=True) * np.float32(1 + 1e-5)  # at most 1, if rounded
-            yield piece, out
-
-    def at(self, context: IntArray, action: IntArray) -> FloatArray:
-        """(n,) m(a|x) of pairs."""
-        order = np.argsort(context, kind="stable")
-        distinct, starts = np.unique(context[order], return_index=True)
-        ends = np.append(starts, len(order))
-        chosen = np.empty(len(order))
-        for piece, m in self.chunks(distinct):
-            rows = order[ends[piece.start] : ends[piece.stop]]
-            local = np.searchsorted(distinct[piece], context[rows])
-            chosen[rows] = m[local, action[rows]]
-        return chosen
-
-
-def principal(contexts: FloatArray) -> FloatArray:
-    """(u, f) a constant 1 and the contexts' principal components, scaled to variance 1."""
-    centred = contexts - contexts.mean(axis=0, dtype=np.float64)
-    values, axes = np.linalg.eigh(centred.T @ centred / len(centred))
-    kept = np.flatnonzero(values > 1e-9 * values.max(initial=0.0))[-DIRECTIONS:]
-    components = centred @ (axes[:, kept] / np.sqrt(values[kept]))
-    return np.column_stack([np.ones(len(contexts)), components]).astype(np.float32)
-
-
-def frequencies(rows: Rows) -> Logits:
-    """m(a) = (count of a + 1/2) / (n + A/2) over the A actions allowed, in every context."""
-    count = np.bincount(rows.action, minlength=len(rows.allowed)) + 0.5
-    with np.errstate(divide="ignore"):
-        offset = np.log(np.where(rows.allowed, count, 0.0) / count[rows.allowed].sum())
-    return Logits(rows.features, offset, np.zeros((len(offset), rows.features.shape[1])))
-
-
-def regression(rows: Rows, start: Logits) -> Logits:
-    """Softmax regression of the actions on their contexts' features, by likelihood.
-
-    AdaGrad over batches in a fixed order, from `start`; the slopes are the average over the second
-    half of the steps. It does not look at the propensities.
-    """
-    n = len(rows.action)
-    batch = max(32, min(1024, n // 8, CHUNK // 2 // len(start.offset)))
-    steps = max(2, min(STEPS, EPOCHS * n // batch))
-    order = np.argsort(mix64(np.arange(n)))
-    offset, slopes = start.offset.astype(np.float32), start.slopes.astype(np.float32)
-    squares, total = np.full_like(slopes, 1e-6), np.zeros_like(slopes)
-    for step in range(steps):
-        mine = order[np.arange(step * batch, (step + 1) * batch) % n]
-        x = rows.features[rows.context[mine]]
-        m = x @ slopes.T
-        m += offset
-        m -= m.max(axis=1, keepdims=True)
-        np.exp(m, out=m)
-        m /= m.sum(axis=1, keepdims=True)
-        m[np.arange(batch), rows.action[mine]] -= 1
-        gradient = m.T @ x / np.float32(batch)
-        squares += gradient * gradient
-        slopes -= gradient / np.sqrt(squares)
-        if step >= steps // 2:
-            total += slopes
-    return start._replace(slopes=total / np.float32(steps - steps // 2))
-
-
-class Memory(NamedTuple):
-    """What the fitting rows showed of each context.
-
-    Args:
-        key: (k,) context * A + action, of every pair seen, increasing.
-        propensity: (k,) geometric mean of the propensities seen for it.
-        total: (u,) their sum in each context.
-    """
-
-    key: IntArray
-    propensity: FloatArray
-    total: FloatArray
-
-    @classmethod
-    def of(cls, rows: Rows) -> Memory:
-        """The memory of these rows."""
-        size = len(rows.allowed)
-        pair = rows.context.astype(np.int64) * size + rows.action
-        key, which, times = np.unique(pair, return_inverse=True, return_counts=True)
-        seen: FloatArray = np.exp(np.bincount(which, np.log(rows.propensity)) / times)
-        total: FloatArray = np.zeros(len(rows.features))
-        np.add.at(total, key // size, seen)
-        return cls(key, seen, total)
-
-    def over(self, model: Logits, rows: Rows) -> Iterator[FloatArray]:
-        """(n,) m(x, a) of the rows, for each of TRUSTS.
-
-        With K the sum of what is known in a context, known actions get p / (K + trust (1 - K)),
-        and the others share the rest as in the model. Trust 1 takes the model for what the memory
-        does not know; trust 0 leaves it out, wherever anything is known; None asks the model only.
-        """
-        size = len(rows.allowed)
-        here = np.isin(self.key // size, rows.context)
-        key, seen = self.key[here], self.propensity[here]
-        context, action = key // size, key % size
-        pairs = np.concatenate([rows.context, context]), np.concatenate([rows.action, action])
-        base, of_known = np.split(model.at(*pairs), [len(rows.action)])
-        wanted = rows.context.astype(np.int64) * size + rows.action
-        known = np.zeros(len(wanted))
-        if len(key):
-            place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-            known = np.where(key[place] == wanted, seen[place], 0.0)
-        rest = np.maximum(1 - np.bincount(context, of_known, minlength=len(self.total)), 1e-6)
-        for trust in TRUSTS:
-            if trust is None:
-                yield base
-                continue
-            left = np.maximum(1 - self.total, 0) * np.where(self.total > 0, trust, 1.0)
-            m = np.where(known > 0, known, (left / rest)[rows.context] * base)
-            yield m / (self.total + left)[rows.context]
-
-
-def models(rows: Rows) -> Iterator[tuple[str, Logits]]:
-    """The models that m is chosen from, fitted on these rows, with a name each."""
-    frequent = frequencies(rows)
-    flat = frequent._replace(offset=np.where(rows.allowed, 0.0, -np.inf))
-    yield "uniform", flat
-    yield "frequencies", frequent
-    if len(rows.action):
-        yield "softmax regression", regression(rows, frequent)
-
-
-def growth(z: FloatArray) -> float:
-    """How fast the capital of a bet on E[z] > 1 grows, per row, with the best of some scales."""
-    scales = 4.0 ** np.arange(0, 7)
-    return max(float(np.log1p(z / s).mean() - np.log1p(1 / s)) for s in scales)
-
-
-def tested(rows: Rows) -> tuple[str, FloatArray]:
-    """The name of m and (n,) z = m/p of the rows that are tested.
-
-    Of all candidates, m is the one whose bet grows fastest on the rows kept for the choice.
-    """
-    fit, choice, test = (rows.take(part) for part in range(3))
-    memory = Memory.of(fit)
-    best = ("uniform", 0, frequencies(fit), -np.inf)
-    for name, model in models(fit):
-        for use, m in enumerate(memory.over(model, choice)):
-            rate = growth(m / choice.propensity) if len(m) else 0.0
-            if rate > best[-1]:
-                best = (name, use, model, rate)
-    name, use, model, _ = best
-    words = "" if TRUSTS[use] is None else f", and what was seen in a context ({TRUSTS[use]:g})"
-    m = list(memory.over(model, test))[use]
-    return name + words, m / test.propensity
-
-
 @dataclass(frozen=True)
 class RoundTest:
     """What was found about one round.
@@ -278,7 +77,7 @@ class PropensityReport:
         findings: what refutes them, a sentence each.
         notes: what looks wrong, but may have a good reason, a sentence each.
         assumed: what the verdict rests on, a sentence each.
-        level: the share of correct logs that are refused, at most.
+        delta: the share of correct logs that are refused, at most.
         rounds: the test of each round.
     """
 
@@ -286,18 +85,18 @@ class PropensityReport:
     findings: tuple[str, ...]
     notes: tuple[str, ...]
     assumed: tuple[str, ...]
-    level: float
+    delta: float
     rounds: tuple[RoundTest, ...]
 
     @property
     def n(self) -> int:
         """Rows that were tested."""
-        return sum(one.bound.n for one in self.rounds)
+        return sum(test.bound.n for test in self.rounds)
 
     @property
     def worst(self) -> RoundTest:
         """The round with the highest bound."""
-        return max(self.rounds, key=lambda one: one.bound.value)
+        return max(self.rounds, key=lambda test: test.bound.value)
 
     @property
     def mean(self) -> float:
@@ -311,19 +110,19 @@ class PropensityReport:
 
     def __str__(self) -> str:
         head = "nothing refutes the propensities" if self.ok else "the propensities are wrong"
-        one = self.worst
+        worst = self.worst
         lines = [
-            f"{head}: {self.n:,} rows tested at level {self.level:g}; in round {one.round} m/p "
-            f"has mean {self.mean:.4f} and lower bound {self.bound:.4f} (m: {one.model})"
+            f"{head}: {self.n:,} rows tested at delta {self.delta:g}; in round {worst.round} m/p "
+            f"has mean {self.mean:.4f} and lower bound {self.bound:.4f} (m: {worst.model})"
         ]
-        for name, said in (("wrong", self.findings), ("note", self.notes)):
-            lines += [f"  {name}: {sentence}" for sentence in said]
+        for name, sentences in (("wrong", self.findings), ("note", self.notes)):
+            lines += [f"  {name}: {sentence}" for sentence in sentences]
         return "\n".join([*lines, *(f"  assumed: {sentence}" for sentence in self.assumed)])
 
 
-def lower(z: FloatArray, level: float, least: float, proof: str) -> BoundValue:
+def lower(z: FloatArray, delta: float, least: float, proof: str) -> BoundValue:
     """The lower bound on E[z], for z >= least."""
-    return Smoothing(unit_scale=1.0).lower(ConservativeTerms(z, least, proof=proof), level)
+    return Smoothing(unit_scale=1.0).lower(ConservativeTerms(z, least, proof=proof), delta)
 
 
 def check_propensities(
@@ -331,27 +130,27 @@ def check_propensities(
     select: LoggedData,
     *,
     logging_policy: Policy | Mapping[int, Policy] | None = None,
-    level: float = 0.01,
+    delta: float = 0.01,
     fixed_policy: bool = False,
     least: float | None = None,
 ) -> PropensityReport:
     """Hold the propensities of the learn and select folds against the actions that were shown.
 
     Half of the learn rows (by a hash of their position) learn m; the other half and all select
-    rows are tested. Rounds are tested one by one, at level / rounds each.
+    rows are tested. Rounds are tested one by one, at delta / rounds each.
 
     Args:
         learn, select: two folds; never the certifying one.
         logging_policy: the policy that drew the rows, or one for each round: then propensities
             must be its own, to 0.1%.
-        level: correct propensities are refused at most so often.
+        delta: correct propensities are refused at most so often.
         fixed_policy: declares that in every round one policy drew all rows, and that the contexts
             hold all that it saw. Then two rows of one context and action with two propensities,
             and propensities of a context that sum to more than 1, refute; else they are notes.
         least: declares that round 0 shows each action that is not novel at least so often in
             every context. Then propensities that are too large are found too.
     """
-    level, least = require_delta(level), _checked_least(least, learn)
+    delta, least = require_delta(delta), _checked_least(least, learn)
     require(
         learn.catalogue.hash == select.catalogue.hash,
         "the folds must have one catalogue",
@@ -364,37 +163,38 @@ def check_propensities(
     findings: list[str] = []
     notes: list[str] = []
     tests: list[RoundTest] = []
-    each = level / len(rounds) / (1 if least is None else 2)
+    each = delta / len(rounds) / (1 if least is None else 2)
     for number in rounds:
         where = f"round {number}: "
         mine = np.flatnonzero(pool.round == number)
         wrong = [] if number not in policies else pool.unlike(policies[number], mine)
-        findings += [where + one for one in wrong]
-        (findings if fixed_policy else notes).extend(where + one for one in pool.disagree(mine))
+        findings += [where + sentence for sentence in wrong]
+        disagreements = [where + sentence for sentence in pool.disagree(mine)]
+        (findings if fixed_policy else notes).extend(disagreements)
         rows = pool.rows(mine, learn.catalogue.novel & (number == 0))
         if not (rows.part == 2).any():
             notes.append(f"{where}too few rows for a test ({len(mine)})")
             continue
         name, z = tested(rows)
-        found = lower(z, each, 0.0, "m sums to at most 1 over the actions")
-        if found.value > 1:
+        bound = lower(z, each, 0.0, "m sums to at most 1 over the actions")
+        if bound.value > 1:
             findings.append(
-                f"{where}the mean of m/p must be at most 1; it is {found.mean:.4f}, above "
-                f"{found.value:.4f} at level {each:.3g}, over {found.n:,} rows (m: {name})"
+                f"{where}the mean of m/p must be at most 1; it is {bound.mean:.4f}, above "
+                f"{bound.value:.4f} at delta {each:.3g}, over {bound.n:,} rows (m: {name})"
             )
         over = None
         if least is not None and number == 0:
-            over, said = _overstated(rows, least, each)
-            findings += [where + one for one in said]
+            over, sentences = _overstated(rows, least, each)
+            findings += [where + sentence for sentence in sentences]
         learned = int((rows.part < 2).sum())
-        tests.append(RoundTest(int(number), learned, name, found, over))
+        tests.append(RoundTest(int(number), learned, name, bound, over))
     require(bool(tests), "a test needs more rows", found=f"{len(pool.round)}", cure="log more")
     return PropensityReport(
         ok=not findings,
         findings=tuple(findings),
         notes=tuple(notes),
         assumed=tuple(_assumed(bool(policies), fixed_policy, least)),
-        level=level,
+        delta=delta,
         rounds=tuple(tests),
     )
 
@@ -404,7 +204,7 @@ def require_propensities(
     select: LoggedData,
     *,
     logging_policy: Policy | Mapping[int, Policy] | None = None,
-    level: float = 0.01,
+    delta: float = 0.01,
     fixed_policy: bool = False,
     least: float | None = None,
 ) -> PropensityReport:
@@ -413,7 +213,7 @@ def require_propensities(
         learn,
         select,
         logging_policy=logging_policy,
-        level=level,
+        delta=delta,
         fixed_policy=fixed_policy,
         least=least,
     )
@@ -494,11 +294,11 @@ class _Pool(NamedTuple):
         low, high = order[start], order[np.append(start[1:], len(order)) - 1]
         apart = np.flatnonzero(self.propensity[high] > self.propensity[low] * (1 + TOLERANCE))
         if len(apart):
-            one, two = int(low[apart[0]]), int(high[apart[0]])
+            least, most = int(low[apart[0]]), int(high[apart[0]])
             yield (
                 f"one context and action must have one propensity, to 0.1%; {len(apart):,} of "
-                f"{len(key):,} have more, the first in {self.name(one)} and {self.name(two)}: "
-                f"{self.propensity[one]:.6g} and {self.propensity[two]:.6g}"
+                f"{len(key):,} have more, the first in {self.name(least)} and {self.name(most)}: "
+                f"{self.propensity[least]:.6g} and {self.propensity[most]:.6g}"
             )
         sums = np.bincount(key // self.size, self.propensity[low])
         over = np.flatnonzero(sums > 1 + TOLERANCE)
@@ -511,7 +311,7 @@ class _Pool(NamedTuple):
             )
 
 
-def _overstated(rows: Rows, least: float, level: float) -> tuple[BoundValue | None, list[str]]:
+def _overstated(rows: Rows, least: float, delta: float) -> tuple[BoundValue | None, list[str]]:
     """The bound on E[1 - 1/(A p)], which is 0 if every action is shown; and what refutes."""
     test = rows.take(2)
     below = int((rows.propensity < least * (1 - TOLERANCE)).sum())
@@ -519,15 +319,15 @@ def _overstated(rows: Rows, least: float, level: float) -> tuple[BoundValue | No
         return None, [f"no propensity may be below the declared least, {least:g}; {below:,} are"]
     largest = 1 / (int(rows.allowed.sum()) * least)
     z = np.minimum(1 / (rows.allowed.sum() * test.propensity), largest)
-    found = lower(1 - z, level, min(1 - largest, 0.0), "1/(A p) has mean 1 with full support")
-    if found.value <= 0:
-        return found, []
-    said = (
+    bound = lower(1 - z, delta, min(1 - largest, 0.0), "1/(A p) has mean 1 with full support")
+    if bound.value <= 0:
+        return bound, []
+    sentence = (
         f"the mean of 1/(A p) must be 1 where every action is shown; it is "
-        f"{1 - found.mean:.4f}, below {1 - found.value:.4f} at level {level:.3g}, over "
-        f"{found.n:,} rows: propensities are too large"
+        f"{1 - bound.mean:.4f}, below {1 - bound.value:.4f} at delta {delta:.3g}, over "
+        f"{bound.n:,} rows: propensities are too large"
     )
-    return found, [said]
+    return bound, [sentence]
 
 
 def _checked_least(least: float | None, logs: LoggedData) -> float | None:
@@ -563,3 +363,205 @@ def _assumed(policies: bool, fixed_policy: bool, least: float | None) -> Iterato
         yield "declared: one policy a round, and the contexts hold all that it saw"
     if least is not None:
         yield f"declared: round 0 shows every supported action at least {least:g} of the time"
+
+
+class Rows(NamedTuple):
+    """n rows of one round; `part` is 0 where m is fitted, 1 where it is chosen, 2 where tested.
+
+    Args:
+        features: (u, f) features of the distinct contexts.
+        context, action, propensity, part: (n,) columns.
+        allowed: (A,) True for actions that the round may show.
+    """
+
+    features: FloatArray
+    context: IntArray
+    action: IntArray
+    propensity: FloatArray
+    part: IntArray
+    allowed: Mask
+
+    def take(self, part: int) -> Rows:
+        """The rows of one part."""
+        return self.at(np.flatnonzero(self.part == part))
+
+    def at(self, rows: IntArray) -> Rows:
+        """The given rows."""
+        return self._replace(
+            context=self.context[rows],
+            action=self.action[rows],
+            propensity=self.propensity[rows],
+            part=self.part[rows],
+        )
+
+
+class Logits(NamedTuple):
+    """m(a|x), a softmax over actions of `offset[a] + features[x] @ slopes[a]`.
+
+    Args:
+        features: (u, f) of every context, float32.
+        offset: (A,) -inf for actions that the round may not show.
+        slopes: (A, f).
+    """
+
+    features: FloatArray
+    offset: FloatArray
+    slopes: FloatArray
+
+    def chunks(self, contexts: IntArray) -> Iterator[tuple[slice, FloatArray]]:
+        """For (c,) contexts, a chunk at a time: slice, and (chunk, A) m."""
+        step = max(1, CHUNK // len(self.offset))
+        slopes, offset = self.slopes.T.astype(np.float32), self.offset.astype(np.float32)
+        for start in range(0, len(contexts), step):
+            piece = slice(start, min(start + step, len(contexts)))
+            out = self.features[contexts[piece]] @ slopes
+            out += offset
+            out -= out.max(axis=1, keepdims=True)
+            np.exp(out, out=out)
+            out /= out.sum(axis=1, keepdims=True) * np.float32(1 + 1e-5)  # at most 1, if rounded
+            yield piece, out
+
+    def at(self, context: IntArray, action: IntArray) -> FloatArray:
+        """(n,) m(a|x) of pairs."""
+        order = np.argsort(context, kind="stable")
+        distinct, starts = np.unique(context[order], return_index=True)
+        ends = np.append(starts, len(order))
+        chosen = np.empty(len(order))
+        for piece, m in self.chunks(distinct):
+            rows = order[ends[piece.start] : ends[piece.stop]]
+            local = np.searchsorted(distinct[piece], context[rows])
+            chosen[rows] = m[local, action[rows]]
+        return chosen
+
+
+def principal(contexts: FloatArray) -> FloatArray:
+    """(u, f) a constant 1 and the contexts' principal components, scaled to variance 1."""
+    centred = contexts - contexts.mean(axis=0, dtype=np.float64)
+    values, axes = np.linalg.eigh(centred.T @ centred / len(centred))
+    largest = np.flatnonzero(values > 1e-9 * values.max(initial=0.0))[-DIRECTIONS:]
+    components = centred @ (axes[:, largest] / np.sqrt(values[largest]))
+    return np.column_stack([np.ones(len(contexts)), components]).astype(np.float32)
+
+
+def frequencies(rows: Rows) -> Logits:
+    """m(a) = (count of a + 1/2) / (n + A/2) over the A actions allowed, in every context."""
+    count = np.bincount(rows.action, minlength=len(rows.allowed)) + 0.5
+    with np.errstate(divide="ignore"):
+        offset = np.log(np.where(rows.allowed, count, 0.0) / count[rows.allowed].sum())
+    return Logits(rows.features, offset, np.zeros((len(offset), rows.features.shape[1])))
+
+
+def regression(rows: Rows, start: Logits) -> Logits:
+    """Softmax regression of the actions on their contexts' features, by likelihood.
+
+    AdaGrad over batches in a fixed order, from `start`; the slopes are the average over the second
+    half of the steps. It does not look at the propensities.
+    """
+    n = len(rows.action)
+    batch = max(32, min(1024, n // 8, CHUNK // 2 // len(start.offset)))
+    steps = max(2, min(STEPS, EPOCHS * n // batch))
+    order = np.argsort(mix64(np.arange(n)))
+    offset, slopes = start.offset.astype(np.float32), start.slopes.astype(np.float32)
+    squares, total = np.full_like(slopes, 1e-6), np.zeros_like(slopes)
+    for step in range(steps):
+        mine = order[np.arange(step * batch, (step + 1) * batch) % n]
+        x = rows.features[rows.context[mine]]
+        m = x @ slopes.T
+        m += offset
+        m -= m.max(axis=1, keepdims=True)
+        np.exp(m, out=m)
+        m /= m.sum(axis=1, keepdims=True)
+        m[np.arange(batch), rows.action[mine]] -= 1
+        gradient = m.T @ x / np.float32(batch)
+        squares += gradient * gradient
+        slopes -= gradient / np.sqrt(squares)
+        if step >= steps // 2:
+            total += slopes
+    return start._replace(slopes=total / np.float32(steps - steps // 2))
+
+
+class SeenPropensities(NamedTuple):
+    """What the fitting rows showed of each context.
+
+    Args:
+        key: (k,) context * A + action, of every pair seen, increasing.
+        propensity: (k,) geometric mean of the propensities seen for it.
+        total: (u,) their sum in each context.
+    """
+
+    key: IntArray
+    propensity: FloatArray
+    total: FloatArray
+
+    @classmethod
+    def of(cls, rows: Rows) -> SeenPropensities:
+        """What these rows showed."""
+        size = len(rows.allowed)
+        pair = rows.context.astype(np.int64) * size + rows.action
+        key, which, times = np.unique(pair, return_inverse=True, return_counts=True)
+        seen: FloatArray = np.exp(np.bincount(which, np.log(rows.propensity)) / times)
+        total: FloatArray = np.zeros(len(rows.features))
+        np.add.at(total, key // size, seen)
+        return cls(key, seen, total)
+
+    def over(self, model: Logits, rows: Rows) -> Iterator[FloatArray]:
+        """(n,) m(x, a) of the rows, for each of TRUSTS.
+
+        With K the sum of what is known in a context, known actions get p / (K + trust (1 - K)),
+        and the others share the rest as in the model. Trust 1 takes the model for what the memory
+        does not know; trust 0 leaves it out, wherever anything is known; None asks the model only.
+        """
+        size = len(rows.allowed)
+        here = np.isin(self.key // size, rows.context)
+        key, seen = self.key[here], self.propensity[here]
+        context, action = key // size, key % size
+        pairs = np.concatenate([rows.context, context]), np.concatenate([rows.action, action])
+        base, of_known = np.split(model.at(*pairs), [len(rows.action)])
+        wanted = rows.context.astype(np.int64) * size + rows.action
+        known = np.zeros(len(wanted))
+        if len(key):
+            place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+            known = np.where(key[place] == wanted, seen[place], 0.0)
+        rest = np.maximum(1 - np.bincount(context, of_known, minlength=len(self.total)), 1e-6)
+        for trust in TRUSTS:
+            if trust is None:
+                yield base
+                continue
+            left = np.maximum(1 - self.total, 0) * np.where(self.total > 0, trust, 1.0)
+            m = np.where(known > 0, known, (left / rest)[rows.context] * base)
+            yield m / (self.total + left)[rows.context]
+
+
+def models(rows: Rows) -> Iterator[tuple[str, Logits]]:
+    """The models that m is chosen from, fitted on these rows, with a name each."""
+    frequent = frequencies(rows)
+    flat = frequent._replace(offset=np.where(rows.allowed, 0.0, -np.inf))
+    yield "uniform", flat
+    yield "frequencies", frequent
+    if len(rows.action):
+        yield "softmax regression", regression(rows, frequent)
+
+
+def growth(z: FloatArray) -> float:
+    """How fast the capital of a bet on E[z] > 1 grows, per row, with the best of some scales."""
+    scales = 4.0 ** np.arange(0, 7)
+    return max(float(np.log1p(z / s).mean() - np.log1p(1 / s)) for s in scales)
+
+
+def tested(rows: Rows) -> tuple[str, FloatArray]:
+    """The name of m and (n,) z = m/p of the rows that are tested.
+
+    Of all candidates, m is the one whose bet grows fastest on the rows kept for the choice.
+    """
+    fit, choice, test = (rows.take(part) for part in range(3))
+    memory = SeenPropensities.of(fit)
+    best = ("uniform", 0, frequencies(fit), -np.inf)
+    for name, model in models(fit):
+        for use, m in enumerate(memory.over(model, choice)):
+            rate = growth(m / choice.propensity) if len(m) else 0.0
+            if rate > best[-1]:
+                best = (name, use, model, rate)
+    name, use, model, _ = best
+    words = "" if TRUSTS[use] is None else f", and what was seen in a context ({TRUSTS[use]:g})"
+    m = list(memory.over(model, test))[use]
+    return name + words, m / test.propensity

@@ -124,7 +124,7 @@ class CampaignState:
             deployed={folds.round: self.base},
             promises=relative,
             within=False,
-            level=DRIFT_DELTA / (self.settings.deployments - 1),
+            delta=DRIFT_DELTA / (self.settings.deployments - 1),
         )
         if not self.drift.ok:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}

@@ -10,14 +10,16 @@ import pytest
 
 from depsue.bounds import tuning_rows
 from depsue.data.checks import FloatArray, IntArray, Mask
-from depsue.diagnostics.drift import FEWEST, Side, change_between
+from depsue.diagnostics.drift import FEWEST, DriftSide, change_between
 from depsue.testing.binomial import binomial_tail
 
-Draw = Callable[[np.random.Generator], tuple[Side, Side]]
+Draw = Callable[[np.random.Generator], tuple[DriftSide, DriftSide]]
 
 
-def of_pi0(reward: FloatArray | Mask, ids: IntArray | None = None) -> Side:
-    return Side(np.asarray(reward, dtype=np.float64), np.ones(len(reward)), True, 1.0, 1.0, ids)
+def of_pi0(reward: FloatArray | Mask, ids: IntArray | None = None) -> DriftSide:
+    return DriftSide(
+        np.asarray(reward, dtype=np.float64), np.ones(len(reward)), True, 1.0, 1.0, ids
+    )
 
 
 PI0, P = np.array([0.6, 0.3, 0.1]), np.array([0.98, 0.02, 0.0])
@@ -26,18 +28,18 @@ SHARED = np.minimum(PI0, CLIP * P)
 """The part of pi0 that P shows often enough: it hardly shows the second action, never the third."""
 
 
-def weighted(rng: np.random.Generator, n: int, q: FloatArray) -> Side:
+def weighted(rng: np.random.Generator, n: int, q: FloatArray) -> DriftSide:
     """Rows of P; what it does not cover is not known."""
     action = rng.choice(3, n, p=P)
     reward = (rng.random(n) < q[action]).astype(np.float64)
-    return Side(reward, np.minimum(PI0, CLIP * P)[action] / P[action], False, CLIP, 1.0, None)
+    return DriftSide(reward, np.minimum(PI0, CLIP * P)[action] / P[action], False, CLIP, 1.0, None)
 
 
-def both_shared(rng: np.random.Generator, n: int, q: FloatArray) -> tuple[Side, Side]:
+def both_shared(rng: np.random.Generator, n: int, q: FloatArray) -> tuple[DriftSide, DriftSide]:
     """Rows of pi0 and of P, on the part that both could show."""
     action = rng.choice(3, n, p=PI0)
     reward = (rng.random(n) < q[action]).astype(np.float64)
-    before = Side(reward, (SHARED / PI0)[action], True, 1.0, 1.0, None)
+    before = DriftSide(reward, (SHARED / PI0)[action], True, 1.0, 1.0, None)
     return before, weighted(rng, n, q)._replace(shared=True)
 
 
@@ -132,23 +134,23 @@ def rewards_of_units(rng: np.random.Generator, units: int, rows: int, p: float) 
     )
 
 
-def rare(rng: np.random.Generator) -> tuple[Side, Side]:
+def rare(rng: np.random.Generator) -> tuple[DriftSide, DriftSide]:
     return of_pi0(rng.random(300) < 0.02), of_pi0(rng.random(150) < 0.02)
 
 
-def skewed(rng: np.random.Generator) -> tuple[Side, Side]:
+def skewed(rng: np.random.Generator) -> tuple[DriftSide, DriftSide]:
     return of_pi0(rng.random(200) ** 20), of_pi0(1 - rng.random(200) ** (1 / 20))
 
 
-def hidden(rng: np.random.Generator) -> tuple[Side, Side]:
+def hidden(rng: np.random.Generator) -> tuple[DriftSide, DriftSide]:
     return of_pi0(rng.random(300) < 0.18), weighted(rng, 300, np.array([0.3, 0.0, 0.0]))
 
 
-def shared(rng: np.random.Generator) -> tuple[Side, Side]:
+def shared(rng: np.random.Generator) -> tuple[DriftSide, DriftSide]:
     return both_shared(rng, 200, np.array([0.1, 0.9, 1.0]))
 
 
-def two_rounds_of_users(rng: np.random.Generator) -> tuple[Side, Side]:
+def two_rounds_of_users(rng: np.random.Generator) -> tuple[DriftSide, DriftSide]:
     """Half of the users come back."""
     rewards = rewards_of_units(rng, 150, 8, 0.3)
     ids = np.repeat(np.arange(150), 4)
@@ -160,16 +162,16 @@ def two_rounds_of_users(rng: np.random.Generator) -> tuple[Side, Side]:
 
 
 @pytest.mark.parametrize("draw", [rare, skewed, hidden, shared, two_rounds_of_users])
-def test_limits_fail_no_more_often_than_the_level(draw: Draw) -> None:
-    runs, level = 2000, 0.05
+def test_limits_fail_no_more_often_than_delta(draw: Draw) -> None:
+    runs, delta = 2000, 0.05
     rng = np.random.default_rng(5)
     failed = np.zeros(2, dtype=int)
     for _ in range(runs):
-        found = change_between(*draw(rng), level / 2)
+        found = change_between(*draw(rng), delta / 2)
         assert found is not None
         failed += [found.low > 0, found.high < 0]
-    assert binomial_tail(int(failed.sum()), runs, level) > 0.01, failed
-    assert all(binomial_tail(int(one), runs, level / 2) > 0.01 for one in failed), failed
+    assert binomial_tail(int(failed.sum()), runs, delta) > 0.01, failed
+    assert all(binomial_tail(int(one), runs, delta / 2) > 0.01 for one in failed), failed
 
 
 def test_a_change_of_the_smallest_size_is_seen_nine_times_in_ten() -> None:

@@ -11,8 +11,8 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.propensities import (
-    Memory,
     Rows,
+    SeenPropensities,
     check_propensities,
     models,
     principal,
@@ -82,13 +82,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_correct_propensities_are_refused_no_more_often_than_the_level(name: str) -> None:
-    town, level = HOSTILE[name], 0.05
+def test_correct_propensities_are_refused_no_more_often_than_delta(name: str) -> None:
+    town, delta = HOSTILE[name], 0.05
     refused = 0
     for run in range(RUNS):
         learn, select = folds(town.logs(1_200, np.random.default_rng([5, run])))
-        refused += not check_propensities(learn, select, level=level, fixed_policy=True).ok
-    assert binomial_tail(refused, RUNS, level) > 1e-3, f"{refused} of {RUNS} refused"
+        refused += not check_propensities(learn, select, delta=delta, fixed_policy=True).ok
+    assert binomial_tail(refused, RUNS, delta) > 1e-3, f"{refused} of {RUNS} refused"
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -104,7 +104,7 @@ def test_every_candidate_sums_to_at_most_one(name: str) -> None:
     action = np.tile(np.arange(len(allowed)), len(asked))
     every = fit._replace(context=context, action=action)
     for model, logits in models(fit):
-        for m in Memory.of(fit).over(logits, every):
+        for m in SeenPropensities.of(fit).over(logits, every):
             total = m.reshape(len(asked), -1).sum(axis=1)
             assert (m >= 0).all()
             assert total.max() <= 1 + 1e-9, model
@@ -147,12 +147,12 @@ def test_too_large_everywhere_is_found_only_if_a_least_is_declared() -> None:
     assert check_propensities(*folds(logs), least=0.02).ok
 
 
-def test_with_a_least_correct_propensities_are_refused_no_more_often_than_the_level() -> None:
+def test_with_a_least_correct_propensities_are_refused_no_more_often_than_delta() -> None:
     town, runs = Town(100, 20, beta=4.0, seed=11, floor=0.1), 150
     refused = 0
     for run in range(runs):
         learn, select = folds(town.logs(1_000, np.random.default_rng([12, run])))
-        refused += not check_propensities(learn, select, level=0.2, least=0.005).ok
+        refused += not check_propensities(learn, select, delta=0.2, least=0.005).ok
     assert binomial_tail(refused, runs, 0.2) > 1e-3, f"{refused} of {runs} refused"
 
 

@@ -68,8 +68,8 @@ def users(
     )
 
 
-def test_without_drift_no_more_are_refused_than_the_level() -> None:
-    runs, refused, level = 2000, 0, 0.05
+def test_without_drift_no_more_are_refused_than_delta() -> None:
+    runs, refused, delta = 2000, 0, 0.05
     rng = np.random.default_rng(1)
     for _ in range(runs):
         refused += not check_drift(
@@ -77,9 +77,9 @@ def test_without_drift_no_more_are_refused_than_the_level() -> None:
             logs(200, rng, round=1),
             logging_policy=POLICIES[0],
             deployed=POLICIES,
-            level=level,
+            delta=delta,
         ).ok
-    assert binomial_tail(refused, runs, level) > 0.01, f"{refused} of {runs} refused"
+    assert binomial_tail(refused, runs, delta) > 0.01, f"{refused} of {runs} refused"
 
 
 def test_a_shift_of_a_tenth_is_seen() -> None:
@@ -166,9 +166,9 @@ def test_rows_of_few_users_do_not_count_as_many() -> None:
     for _ in range(runs):
         first = users(60, 15, rng, round=0)
         newest = users(60, 15, rng, round=0, first=60)
-        by_user += not check_drift(first, newest, within=False, level=0.05).ok
+        by_user += not check_drift(first, newest, within=False, delta=0.05).ok
         rows = [replace(one, unit=None, units=None) for one in (first, newest)]
-        by_row += not check_drift(rows[0], rows[1], within=False, level=0.05).ok
+        by_row += not check_drift(rows[0], rows[1], within=False, delta=0.05).ok
     assert binomial_tail(by_user, runs, 0.05) > 0.01, by_user
     assert by_row > 0.25 * runs, by_row
 
@@ -221,7 +221,7 @@ def test_drift_in_a_segment_or_another_column_is_seen() -> None:
     drifted = {one.promise for one in report.tests if one.drifted}
     assert {"country 1", "minutes"} <= drifted
     assert "country 0" not in drifted
-    assert {one.level for one in report.tests} == {0.0025}
+    assert {one.delta for one in report.tests} == {0.0025}
     with pytest.raises(DataError) as error:
         require_no_drift(first, worse, promises=promises[3:], **options)  # type: ignore[arg-type]
     assert error.value.column == "minutes"
@@ -292,4 +292,4 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(DataError, match="propensities must be those of the deployed policy"):
         check_drift(first, newest, logging_policy=pi0, deployed={1: policy(PI0)})
     with pytest.raises(ConfigError, match="delta must lie in"):
-        check_drift((), first, level=1.0)
+        check_drift((), first, delta=1.0)
