@@ -157,8 +157,8 @@ def test_runs_that_differ_from_the_recipe_have_folders_of_their_own(
     for more in ((), ("--rows", "900")):
         outcome = CliRunner().invoke(app, [*without, *more])
         assert outcome.exit_code == 0, outcome.output
-    found = sorted(path.name for path in (folder / "results").iterdir())
-    assert len(found) == 2 and all(name.startswith("small-") for name in found)
+    names = sorted(path.name for path in (folder / "results").iterdir())
+    assert len(names) == 2 and all(name.startswith("small-") for name in names)
 
 
 def test_a_report_needs_a_record_of_the_run(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def test_fitting_stops_when_heldout_loss_rises(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_simulator_is_the_same_for_the_same_seed() -> None:
     data = made_up()
-    one, again, other = (train_simulator(data, "paper", seed=s) for s in (1, 1, 2))
-    np.testing.assert_array_equal(one.users, again.users)
-    assert not np.array_equal(one.users, other.users)
+    first, again, other = (train_simulator(data, "paper", seed=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.users, again.users)
+    assert not np.array_equal(first.users, other.users)
 
 
 def test_settings_split_users_and_share_the_logging_policy() -> None:

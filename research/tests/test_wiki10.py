@@ -125,10 +125,10 @@ def test_the_commonest_labels_go_and_the_most_frequent_stay(
 def test_principal_components_keep_the_largest_variances() -> None:
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(500, 6)) * np.array([0.1, 5, 1, 3, 0.2, 2]) + 7
-    found = principal_components(rows, 3)
-    assert found.std(axis=0) == pytest.approx([1, 3 / 5, 2 / 5], rel=0.1)
-    np.testing.assert_allclose(np.corrcoef(found.T), np.eye(3), atol=1e-5)
-    assert abs(np.corrcoef(found[:, 0], rows[:, 1])[0, 1]) > 0.999
+    scores = principal_components(rows, 3)
+    assert scores.std(axis=0) == pytest.approx([1, 3 / 5, 2 / 5], rel=0.1)
+    np.testing.assert_allclose(np.corrcoef(scores.T), np.eye(3), atol=1e-5)
+    assert abs(np.corrcoef(scores[:, 0], rows[:, 1])[0, 1]) > 0.999
 
 
 def test_the_classifier_gives_logging_policies_better_than_uniform(data: Wiki10) -> None:

@@ -146,19 +146,19 @@ def task_of(run: Run) -> Task:
     return run.world, run.seed, run.rows, run.networks
 
 
-def errors(runs: Sequence[Run], said: str, given: str) -> np.ndarray:
-    """(n,) what was given less what was said."""
-    pairs = [(getattr(run, given), getattr(run, said)) for run in runs]
+def errors(runs: Sequence[Run], said: str, outcome: str) -> np.ndarray:
+    """(n,) the outcome less what was said."""
+    pairs = [(getattr(run, outcome), getattr(run, said)) for run in runs]
     return np.array([a - b for a, b in pairs if a is not None], dtype=np.float64)
 
 
-def line(name: str, runs: Sequence[Run], said: str, given: str) -> str:
+def line(name: str, runs: Sequence[Run], said: str, outcome: str) -> str:
     """One line of a table."""
-    apart = errors(runs, said, given)
+    apart = errors(runs, said, outcome)
     bold = [run for run in runs if getattr(run, said) > run.certain + SLACK]
-    more = errors(bold, said, given)
+    more = errors(bold, said, outcome)
     mean = np.mean([getattr(run, said) for run in runs])
-    got = np.mean([getattr(run, given) for run in runs])
+    got = np.mean([getattr(run, outcome) for run in runs])
     reached = int((apart >= -SLACK).sum())
     of_bold = f"{int((more >= -SLACK).sum())} of {len(bold)}" if bold else "none was"
     return (
@@ -203,18 +203,18 @@ def page(runs: Sequence[Run], command: str) -> str:
         "",
         "![forecast against certificate](plan.png)",
     ]
-    for title, (said, given) in TABLES.items():
+    for title, (said, outcome) in TABLES.items():
         rows = [
-            line(f"{world}, {mode}", some, said, given)
+            line(f"{world}, {mode}", own, said, outcome)
             for world in WORLDS
             for mode in MODES.values()
-            if (some := [r for r in runs if r.world == world and r.mode == mode])
-            and getattr(some[0], given) is not None
+            if (own := [r for r in runs if r.world == world and r.mode == mode])
+            and getattr(own[0], outcome) is not None
         ]
-        every = [run for run in runs if getattr(run, given) is not None]
+        every = [run for run in runs if getattr(run, outcome) is not None]
         if not every:
             continue
-        out += ["", f"## {title}", "", HEADINGS, *rows, line("**all**", every, said, given)]
+        out += ["", f"## {title}", "", HEADINGS, *rows, line("**all**", every, said, outcome)]
     return "\n".join(out) + "\n"
 
 
@@ -225,13 +225,13 @@ def figure(runs: Sequence[Run]) -> Figure:
     made = Figure(figsize=(9.2, 4.9), layout="constrained")
     panels = made.subplots(1, 2)
     most = 1.06 * max(max(r.certified, r.certified_later, r.forecast, r.later) for r in runs)
-    for axis, (title, (said, given)) in zip(panels, list(TABLES.items())[:2], strict=True):
+    for axis, (title, (said, outcome)) in zip(panels, list(TABLES.items())[:2], strict=True):
         axis.plot([0, most], [0, most], color="#6b7280", lw=1)
         axis.fill_between([0, most], [0, most], 0, color="#b3312c", alpha=0.05, lw=0)
         for world, colour in colours.items():
             for mode, marker in markers.items():
-                some = [r for r in runs if r.world == world and r.mode == mode]
-                x, y = [getattr(r, said) for r in some], [getattr(r, given) for r in some]
+                own = [r for r in runs if r.world == world and r.mode == mode]
+                x, y = [getattr(r, said) for r in own], [getattr(r, outcome) for r in own]
                 filled = colour if mode == MODES[True] else "none"
                 axis.scatter(
                     x, y, s=24, marker=marker, edgecolors=colour, facecolors=filled, lw=0.9,

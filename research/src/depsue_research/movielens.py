@@ -196,6 +196,8 @@ class Simulated:
         assert isinstance(first, nn.Linear)
         out = np.empty((len(x), len(e)), dtype=np.float32)
         with torch.no_grad():
+            # The first layer is linear: users and movies go through it apart, so that it is not
+            # applied to each of their millions of pairs.
             of_user = x @ first.weight[:, : x.shape[1]].T
             of_movie = e @ first.weight[:, x.shape[1] :].T + first.bias
             for start in range(0, len(x), 16):

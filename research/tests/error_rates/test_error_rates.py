@@ -58,8 +58,8 @@ def test_interval_is_clopper_and_pearsons(errors: int) -> None:
 def test_candidates_just_miss_the_floor_within_the_clip(name: str) -> None:
     world, levels = candidates(name, 5 if name == BASE else 1)
     assert world.floor == pytest.approx(RHO * float(world.value(world.pi0)))
-    for one in levels:
-        pi = one.policy(0).probabilities(world.contexts)
+    for candidate in levels:
+        pi = candidate.policy(0).probabilities(world.contexts)
         assert float(world.value(pi)) == pytest.approx((1 - MISS) * world.floor)
         assert weights_of(pi, world).max() < world.clip
         assert pi[:, world.catalogue.novel].sum(axis=1).min() > 0.05
@@ -143,9 +143,9 @@ def test_algorithm_1_reaches_its_constraint_and_errs_without_a_bound() -> None:
 
     def watched(bound: Callable[..., object]) -> Callable[..., object]:
         def call(weights: object, counts: Counts) -> object:
-            found = np.asarray(bound(weights, counts))
-            seen.append(float(np.abs(found / counts.floor - 1).mean()))
-            return found
+            bounds = np.asarray(bound(weights, counts))
+            seen.append(float(np.abs(bounds / counts.floor - 1).mean()))
+            return bounds
 
         return call
 
@@ -159,8 +159,8 @@ def test_algorithm_1_reaches_its_constraint_and_errs_without_a_bound() -> None:
 
 def test_best_of_many_errs_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper_kinds, "MANY", (1, 100))
-    found = best_of_many(1.0, 400, 0)
-    rates = {f"{bound}, {kind}": float(x.mean()) for (_, kind, bound), x in found.items()}
+    errors = best_of_many(1.0, 400, 0)
+    rates = {f"{bound}, {kind}": float(x.mean()) for (_, kind, bound), x in errors.items()}
     name = "central limit, best of {} by S2, spread 1, C known"
     assert rates[name.format(1)] < 0.1 < 0.2 < rates[name.format(100)]
     for name, rate in rates.items():
@@ -177,9 +177,9 @@ def test_all_kinds_in_a_small_dose(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         home = strict_kinds if hasattr(strict_kinds, name) else paper_kinds
         monkeypatch.setattr(home, name, value)
-    told: list[str] = []
-    rates = error_rates(2, seed=3, watch=lambda task, done, total, words: told.append(words))
-    assert told == [*TRIALS, "the paper's"]
+    names: list[str] = []
+    rates = error_rates(2, seed=3, watch=lambda task, done, total, words: names.append(words))
+    assert names == [*TRIALS, "the paper's"]
     groups = [rate.group for rate in rates]
     assert groups == sorted(groups, key=GROUPS.index)
     assert len({(rate.kind, rate.bound) for rate in rates}) == len(rates)

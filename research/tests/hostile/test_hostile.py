@@ -80,12 +80,12 @@ def test_the_deterministic_policy_has_999_in_1000_and_is_mistaken() -> None:
 
 
 def test_cases_go_seed_after_seed_through_all_k_and_modes() -> None:
-    found = cases(2)
-    assert [case.seed for case in found] == sorted(case.seed for case in found)
-    plain = {(c.deployments, c.safety) for c in found if c.world == "plain"}
+    campaigns = cases(2)
+    assert [case.seed for case in campaigns] == sorted(case.seed for case in campaigns)
+    plain = {(c.deployments, c.safety) for c in campaigns if c.world == "plain"}
     assert plain == {(1, "each"), *((k, s) for k in (2, 5) for s in ("each", "cumulative"))}
-    assert {c.world for c in found if c.objective == "most value"} == {"worthless"}
-    assert len({str(case) for case in found}) == len(found)
+    assert {c.world for c in campaigns if c.objective == "most value"} == {"worthless"}
+    assert len({str(case) for case in campaigns}) == len(campaigns)
 
 
 def test_the_settings_are_the_recipes() -> None:
@@ -97,10 +97,10 @@ def test_the_settings_are_the_recipes() -> None:
 
 
 def test_a_config_changes_with_the_world_and_not_with_the_seed(small: None) -> None:
-    one = Case(0, "plain", 2, "each")
-    assert one.config == replace(one, seed=5).config
-    assert one.config != replace(one, world="worthless").config
-    assert one.config != replace(one, deployments=5).config
+    case = Case(0, "plain", 2, "each")
+    assert case.config == replace(case, seed=5).config
+    assert case.config != replace(case, world="worthless").config
+    assert case.config != replace(case, deployments=5).config
 
 
 def test_a_campaign_is_measured_exactly(small: None) -> None:
@@ -108,7 +108,7 @@ def test_a_campaign_is_measured_exactly(small: None) -> None:
     world = WORLDS["worthless"].world(0)
     assert result["logging_value"] == pytest.approx(world.value(world.logging_policy))
     assert result["naive_value"] == pytest.approx(0.95)
-    assert [one["k"] for one in result["rounds"]] == [1, 2]
+    assert [round["k"] for round in result["rounds"]] == [1, 2]
     assert result["rounds"][0]["answer"] == "certain"  # 1,500 rows certify nothing
     assert result["rounds"][0]["novelty"] == pytest.approx(0.05)
     assert result["rounds"][0]["value"] == pytest.approx(0.95)
@@ -152,7 +152,7 @@ def test_wrong_propensities_are_refused_by_themselves(
     small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals_module, "SIZES", (150_000,))
-    answers = {one["what"]: one["said"] for one in refused(0)["answers"]}
+    answers = {answer["what"]: answer["said"] for answer in refused(0)["answers"]}
     rule = "propensities must be those of the deployed policy, to 0.1%"
     assert answers["run_exploration, logs handed in"].startswith(rule)
     assert "Cure:" in answers["run_exploration, logs handed in"]
@@ -174,8 +174,8 @@ def test_each_counts_deployments_and_cumulative_the_mean_so_far() -> None:
 def test_only_certified_answers_can_be_wrong() -> None:
     run = made([0.9, 1.0, 0.96])
     run["rounds"][2]["answer"] = "certain"
-    found = pooled(groups([run]))
-    assert found["certified"] == Broken(1, 2) and found["both"] == Broken(1, 3)
+    broken = pooled(groups([run]))
+    assert broken["certified"] == Broken(1, 2) and broken["both"] == Broken(1, 3)
 
 
 def test_pooled_is_tested_against_delta() -> None:
@@ -191,8 +191,8 @@ def test_pooled_is_tested_against_delta() -> None:
 def test_the_page_says_whether_worthless_items_go_on_being_shown() -> None:
     def told(novelty: list[float], anticipated: float = 1.0) -> str:
         run = made([1.0] * len(novelty), world="worthless")
-        for one, nu in zip(run["rounds"], novelty, strict=True):
-            one |= {"novelty": nu, "anticipated": anticipated}
+        for round, nu in zip(run["rounds"], novelty, strict=True):
+            round |= {"novelty": nu, "anticipated": anticipated}
         return page([run], "command")
 
     assert "it never showed them" in told([0.0, 0.0])

@@ -23,7 +23,7 @@ from depsue_research.paper.sweep import SweepProgress, for_workers, in_processes
 ray: Any = import_module("ray")
 Cluster: Any = import_module("ray.cluster_utils").Cluster
 FAILING = Cell(9, 8.0, "depsue_0")
-"""K = 0 is refused, and seed 9 comes last."""
+"""There is no such method, which is refused, and seed 9 comes last."""
 Results: TypeAlias = Generator[Result, None, None]
 TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -104,12 +104,12 @@ def test_a_killed_node_loses_nothing_and_repeats_nothing(
             cluster.remove_node(node, allow_graceful=False)
 
     store = CellStore(tmp_path)
-    found = sweep(longer, [0], store, noted, data=movielens_folder, on_result=kill)
+    results = sweep(longer, [0], store, noted, data=movielens_folder, on_result=kill)
     assert len(killed) == 1
-    assert killed[0] in {f"ray::{cell}" for cell in found}
+    assert killed[0] in {f"ray::{cell}" for cell in results}
     assert sorted(yielded) == sorted(cells_of(longer, [0]))
-    assert store.finished(longer) == dict(sorted(found.items()))
-    assert timeless(found) == timeless(in_one_process)
+    assert store.finished(longer) == dict(sorted(results.items()))
+    assert timeless(results) == timeless(in_one_process)
     assert len(processes) >= 2
     wait_until(lambda: not processes & set(running()))
 
@@ -154,8 +154,8 @@ def test_every_cell_has_one_thread(
         return {name: os.environ.get(name) for name in names}
 
     monkeypatch.setattr(ray_engine, "run_on_node", threads)
-    for found in on_ray(cluster.address)(quick, cells_of(quick, [0]), None):
-        assert list(found.values()) == ["1", "1", "1"]
+    for result in on_ray(cluster.address)(quick, cells_of(quick, [0]), None):
+        assert list(result.values()) == ["1", "1", "1"]
 
 
 def test_a_local_cluster_is_private_and_ends_with_the_sweep(
@@ -164,7 +164,7 @@ def test_a_local_cluster_is_private_and_ends_with_the_sweep(
     before = set(below(os.getpid()))
     processes: set[int] = set()
     results: list[Result] = []
-    with pytest.raises(ConfigError, match="deployments .K. must be a whole number") as caught:
+    with pytest.raises(ConfigError, match="methods must be one of") as caught:
         for result in on_ray(workers=1)(quick, [FAILING, *cells_of(quick, [0])], movielens_folder):
             results.append(result)
             processes |= set(below(os.getpid())) - before
@@ -213,10 +213,10 @@ class ScriptedRay:
 
 def test_what_has_finished_comes_before_the_error() -> None:
     ray = ScriptedRay("a", "bad", "b", "dead", "c")
-    found = ray_engine.as_finished(ray, ["a", "bad", "b", "c", "dead", "d", "e"])
-    assert [next(found)["cell"] for _ in range(3)] == ["a", "b", "c"]
+    results = ray_engine.as_finished(ray, ["a", "bad", "b", "c", "dead", "d", "e"])
+    assert [next(results)["cell"] for _ in range(3)] == ["a", "b", "c"]
     with pytest.raises(FileError, match="a rule. Found: bad"):
-        next(found)
+        next(results)
     assert ray.cancelled == ["e", "d"]  # what waits longest first, or it would be started
 
 
@@ -309,12 +309,12 @@ def running() -> dict[int, tuple[int, str]]:
     """Process -> its parent and command line, of all that run."""
     columns = ["ps", "-A", "-o", "pid=,ppid=,stat=,args="]
     lines = subprocess.run(columns, capture_output=True, text=True, check=True).stdout
-    found = {}
+    processes = {}
     for line in lines.splitlines():
         pid, parent, state, *words = line.split(maxsplit=3)
         if not state.startswith("Z"):
-            found[int(pid)] = (int(parent), "".join(words))
-    return found
+            processes[int(pid)] = (int(parent), "".join(words))
+    return processes
 
 
 def below(top: int) -> list[int]:

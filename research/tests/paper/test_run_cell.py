@@ -22,10 +22,10 @@ def test_naive_safe_exploration_is_what_it_says(
     result = run_cell(small_recipe, Cell(1, -8.0, "naive_safe"), movielens_folder)
     train, test = worlds_of(small_recipe, -8.0, 1, movielens_folder)
     policy = naive_safe_exploration(train.logging_policy, train.catalogue, 0.05)
-    (found,) = result["deployments"]
-    assert found["value_test"] == pytest.approx(test.value(policy), rel=1e-8)
-    assert found["value_train"] == pytest.approx(train.value(policy), rel=1e-8)
-    assert found["novelty_test"] == pytest.approx(0.05)
+    (deployed,) = result["deployments"]
+    assert deployed["value_test"] == pytest.approx(test.value(policy), rel=1e-8)
+    assert deployed["value_train"] == pytest.approx(train.value(policy), rel=1e-8)
+    assert deployed["novelty_test"] == pytest.approx(0.05)
     assert result["logging"]["value_test"] == pytest.approx(
         test.value(test.logging_policy), rel=1e-8
     )
@@ -64,14 +64,14 @@ def test_depsue_cells_have_a_row_for_each_deployment(
 
 
 def test_the_same_cell_is_the_same_to_the_bit(small_recipe: Recipe, movielens_folder: Path) -> None:
-    one, two = (
+    first, second = (
         run_cell(small_recipe, Cell(2, 8.0, "depsue_2"), movielens_folder) for _ in range(2)
     )
     other = run_cell(small_recipe, Cell(3, 8.0, "depsue_2"), movielens_folder)
     for name in VARYING:
-        one.pop(name), two.pop(name)
-    assert json.dumps(one) == json.dumps(two)
-    assert one["deployments"] != other["deployments"]
+        first.pop(name), second.pop(name)
+    assert json.dumps(first) == json.dumps(second)
+    assert first["deployments"] != other["deployments"]
 
 
 def test_without_validation_rows_there_is_no_validation(

@@ -29,7 +29,7 @@ def whole(
 
 
 @pytest.fixture
-def kept(whole: Results, tmp_path: Path) -> CellStore:
+def full_store(whole: Results, tmp_path: Path) -> CellStore:
     """A store with all cells of one seed."""
     store = CellStore(tmp_path / "kept")
     for result in whole.values():
@@ -61,7 +61,7 @@ def timeless(results: Results) -> dict[Cell, str]:
 
 
 def test_all_cells_are_run_and_kept(
-    whole: Results, kept: CellStore, small_recipe: Recipe, movielens_folder: Path
+    whole: Results, full_store: CellStore, small_recipe: Recipe, movielens_folder: Path
 ) -> None:
     assert list(whole) == cells_of(small_recipe, [0])
     assert len(whole) == 24
@@ -70,18 +70,18 @@ def test_all_cells_are_run_and_kept(
         assert result["config"] == small_recipe.hash_of(cell.method)
         assert len(result["deployments"]) == deployments_of(cell.method)
     engine = Here()
-    assert sweep(small_recipe, [0], kept, engine, data=movielens_folder) == whole
+    assert sweep(small_recipe, [0], full_store, engine, data=movielens_folder) == whole
     assert engine.ran == []
 
 
 def test_two_workers_find_the_same_to_the_bit(
     whole: Results, small_recipe: Recipe, movielens_folder: Path, tmp_path: Path
 ) -> None:
-    found = sweep(small_recipe, [0], CellStore(tmp_path), in_processes(2), data=movielens_folder)
-    assert timeless(found) == timeless(whole)
-    some = Cell(0, 8.0, "depsue_2")
-    other = run_cell(small_recipe, replace(some, seed=1), movielens_folder)
-    assert timeless({some: other}) != timeless({some: whole[some]})  # so the comparison can fail
+    results = sweep(small_recipe, [0], CellStore(tmp_path), in_processes(2), data=movielens_folder)
+    assert timeless(results) == timeless(whole)
+    cell = Cell(0, 8.0, "depsue_2")
+    other = run_cell(small_recipe, replace(cell, seed=1), movielens_folder)
+    assert timeless({cell: other}) != timeless({cell: whole[cell]})  # so the comparison can fail
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(
@@ -94,15 +94,15 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(
     store = CellStore(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         sweep(small_recipe, [0], store, in_processes(1), data=movielens_folder, on_result=stop)
-    kept = store.finished(small_recipe)
-    assert len(kept) == 3
-    lost = next(iter(kept))
+    finished = store.finished(small_recipe)
+    assert len(finished) == 3
+    lost = next(iter(finished))
     next((tmp_path / "cells").glob(f"{lost.method}_{lost.level!r}_*.json")).unlink()
 
     engine = Here()
-    found = sweep(small_recipe, [0], store, engine, data=movielens_folder)
-    assert set(engine.ran) == set(whole) - set(kept) | {lost}
-    assert timeless(found) == timeless(whole)
+    results = sweep(small_recipe, [0], store, engine, data=movielens_folder)
+    assert set(engine.ran) == set(whole) - set(finished) | {lost}
+    assert timeless(results) == timeless(whole)
 
 
 def test_an_error_outside_the_engine_ends_the_engine(
@@ -128,13 +128,13 @@ def test_an_error_outside_the_engine_ends_the_engine(
 
 
 def test_more_seeds_join_a_finished_sweep(
-    kept: CellStore, small_recipe: Recipe, movielens_folder: Path
+    full_store: CellStore, small_recipe: Recipe, movielens_folder: Path
 ) -> None:
     quick = small_recipe.with_options(methods=("naive_safe",))
     engine = Here()
-    found = sweep(quick, [0, 1], kept, engine, data=movielens_folder)
+    results = sweep(quick, [0, 1], full_store, engine, data=movielens_folder)
     assert engine.ran == cells_of(quick, [1])
-    assert list(found) == cells_of(quick, [0, 1])
+    assert list(results) == cells_of(quick, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -152,19 +152,19 @@ def test_changed_settings_run_again_only_what_they_touch(
     change: Callable[[Recipe], Recipe],
     methods: set[str],
     whole: Results,
-    kept: CellStore,
+    full_store: CellStore,
     small_recipe: Recipe,
     movielens_folder: Path,
 ) -> None:
     changed = change(small_recipe)
     engine = Here()
-    found = sweep(changed, [0], kept, engine, data=movielens_folder)
+    results = sweep(changed, [0], full_store, engine, data=movielens_folder)
     assert engine.ran == [cell for cell in cells_of(changed, [0]) if cell.method in methods]
-    assert all(result["config"] == changed.hash_of(cell.method) for cell, result in found.items())
-    assert kept.finished(changed) == dict(sorted(found.items()))
+    assert all(result["config"] == changed.hash_of(cell.method) for cell, result in results.items())
+    assert full_store.finished(changed) == dict(sorted(results.items()))
     for _ in range(2):  # what was there before is there still, also when gathered
-        assert kept.finished(small_recipe) == dict(sorted(whole.items()))
-        kept.gather()
+        assert full_store.finished(small_recipe) == dict(sorted(whole.items()))
+        full_store.gather()
 
 
 def test_a_cell_that_comes_twice_counts_once(
@@ -175,17 +175,17 @@ def test_a_cell_that_comes_twice_counts_once(
             yield whole[cell]
             yield {**whole[cell], "on_policy": "of the second time"}
 
-    told: list[tuple[int, Cell]] = []
-    found = sweep(
+    calls: list[tuple[int, Cell]] = []
+    results = sweep(
         small_recipe,
         [0],
         CellStore(tmp_path),
         twice,
         data=movielens_folder,
-        on_result=lambda progress, result: told.append((progress.done, Cell.of(result))),
+        on_result=lambda progress, result: calls.append((progress.done, Cell.of(result))),
     )
-    assert found == whole
-    assert told == list(enumerate(cells_of(small_recipe, [0]), start=1))
+    assert results == whole
+    assert calls == list(enumerate(cells_of(small_recipe, [0]), start=1))
     assert CellStore(tmp_path).finished(small_recipe) == dict(sorted(whole.items()))
 
 
@@ -211,18 +211,18 @@ def test_a_half_written_cell_is_never_seen(
 
 
 def test_gathered_cells_are_read_back_and_newer_ones_win(
-    whole: Results, kept: CellStore, small_recipe: Recipe
+    whole: Results, full_store: CellStore, small_recipe: Recipe
 ) -> None:
-    kept.gather()
-    assert [path.name for path in kept.folder.iterdir()] == [GATHERED]
-    assert len((kept.folder / GATHERED).read_text().splitlines()) == len(whole)
-    assert kept.finished(small_recipe) == dict(sorted(whole.items()))
+    full_store.gather()
+    assert [path.name for path in full_store.folder.iterdir()] == [GATHERED]
+    assert len((full_store.folder / GATHERED).read_text().splitlines()) == len(whole)
+    assert full_store.finished(small_recipe) == dict(sorted(whole.items()))
     cell, result = next(iter(whole.items()))
-    kept.write({**result, "version": "newer"})
+    full_store.write({**result, "version": "newer"})
     for _ in range(2):  # from a file of its own, then gathered
-        assert kept.finished(small_recipe)[cell]["version"] == "newer"
-        assert len(kept.finished(small_recipe)) == len(whole)
-        kept.gather()
+        assert full_store.finished(small_recipe)[cell]["version"] == "newer"
+        assert len(full_store.finished(small_recipe)) == len(whole)
+        full_store.gather()
 
 
 @pytest.mark.parametrize(
@@ -237,26 +237,26 @@ def test_gathered_cells_are_read_back_and_newer_ones_win(
         b'{"seed": 1e400, "level": 8, "method": "depsue_5", "config": ""}',
     ],
 )
-def test_a_damaged_cell_is_named(kept: CellStore, small_recipe: Recipe, text: bytes) -> None:
-    (path,) = (kept.folder / "cells").glob("depsue_5_8.0_seed0_*.json")
+def test_a_damaged_cell_is_named(full_store: CellStore, small_recipe: Recipe, text: bytes) -> None:
+    (path,) = (full_store.folder / "cells").glob("depsue_5_8.0_seed0_*.json")
     path.write_bytes(text)
     with pytest.raises(FileError, match="(?s)JSON.*depsue_5_8.0_seed0_.*json.*delete it"):
-        sweep(small_recipe, [0], kept, Here())
+        sweep(small_recipe, [0], full_store, Here())
     path.unlink()
-    (kept.folder / GATHERED).write_bytes(text + b"\n")
+    (full_store.folder / GATHERED).write_bytes(text + b"\n")
     with pytest.raises(FileError, match=GATHERED):
-        kept.finished(small_recipe)
+        full_store.finished(small_recipe)
 
 
 def test_missing_data_is_said_before_any_work(
-    kept: CellStore, whole: Results, small_recipe: Recipe, tmp_path: Path
+    full_store: CellStore, whole: Results, small_recipe: Recipe, tmp_path: Path
 ) -> None:
     engine = Here()
     with pytest.raises(FileError, match="no users.dat, movies.dat, ratings.dat in .*nothing"):
         sweep(small_recipe, [0], CellStore(tmp_path), engine, data=tmp_path / "nothing")
     assert engine.ran == []
     # and where nothing is left to do, nobody needs it
-    assert sweep(small_recipe, [0], kept, engine, data=tmp_path / "nothing") == whole
+    assert sweep(small_recipe, [0], full_store, engine, data=tmp_path / "nothing") == whole
 
 
 def test_an_unwritable_folder_is_named(whole: Results, tmp_path: Path) -> None:
@@ -266,25 +266,28 @@ def test_an_unwritable_folder_is_named(whole: Results, tmp_path: Path) -> None:
 
 
 def test_progress_counts_cells_and_tells_the_time_left(
-    kept: CellStore, small_recipe: Recipe, movielens_folder: Path, monkeypatch: pytest.MonkeyPatch
+    full_store: CellStore,
+    small_recipe: Recipe,
+    movielens_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = iter(range(100))
     ticking = SimpleNamespace(monotonic=lambda: float(next(clock)))
     monkeypatch.setattr("depsue_research.paper.sweep.time", ticking)
-    for path in (kept.folder / "cells").glob("opg_*"):
+    for path in (full_store.folder / "cells").glob("opg_*"):
         path.unlink()
-    told: list[tuple[int, int, float | None]] = []
+    calls: list[tuple[int, int, float | None]] = []
     sweep(
         small_recipe,
         [0],
-        kept,
+        full_store,
         Here(),
         data=movielens_folder,
-        on_result=lambda p, result: told.append((p.cells, p.done, p.seconds_left)),
+        on_result=lambda p, result: calls.append((p.cells, p.done, p.seconds_left)),
     )
     # of 24 cells 18 were there; one second for each of six cells of equal weight
-    assert [(cells, done) for cells, done, _ in told] == [(24, done) for done in range(19, 25)]
-    assert [left for *_, left in told] == pytest.approx([5, 4, 3, 2, 1, 0])
+    assert [(cells, done) for cells, done, _ in calls] == [(24, done) for done in range(19, 25)]
+    assert [left for *_, left in calls] == pytest.approx([5, 4, 3, 2, 1, 0])
     assert SweepProgress(cells=14, done=8, weight=10.0, weight_done=5.0).seconds_left is None
 
 
@@ -295,12 +298,12 @@ def test_workers_are_checked(workers: int) -> None:
 
 
 def test_cells_of_other_data_are_refused(
-    kept: CellStore, whole: Results, small_recipe: Recipe, movielens_folder: Path
+    full_store: CellStore, whole: Results, small_recipe: Recipe, movielens_folder: Path
 ) -> None:
     result = next(iter(whole.values()))
-    kept.write({**result, "data": {"sha256": "of something else"}})
+    full_store.write({**result, "data": {"sha256": "of something else"}})
     with pytest.raises(ConfigError, match="1 finished cells of other data"):
-        sweep(small_recipe, [1], kept, Here(), data=movielens_folder)
+        sweep(small_recipe, [1], full_store, Here(), data=movielens_folder)
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(

@@ -60,7 +60,7 @@ def alone(policy: OwnPolicy) -> MixtureLadder:
 
 
 def rules_for(world: NearMissWorld, bound: str, floor: Floor | None = None) -> Rules:
-    """The rules of a verdict on one promise, a relative one unless told."""
+    """The rules of a verdict on one promise, a relative one by default."""
     return Rules((Promise(floor or Floor(RHO)),), DELTA, bound, clip=world.clip)
 
 

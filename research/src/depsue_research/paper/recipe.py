@@ -115,7 +115,7 @@ class Recipe:
         _one_of("experiment", self.experiment, tuple(LEVEL))
         _one_of("preset", self.preset, ("paper", "fitted"))
         for name in self.methods:
-            _one_of("methods", name, tuple(METHODS))
+            method_of(name)
         for name, least in (("supported", 1), ("novel", 1), ("rows", 1), ("validation_rows", 0)):
             require(
                 is_whole(getattr(self, name)) and getattr(self, name) >= least,
@@ -169,11 +169,11 @@ class Recipe:
             names.append("preset")
         if not self.official_data:
             names.append("official_data")
-        match METHODS[method].learner:
+        match method_of(method).learner:
             case "naive_safe":
                 names.append("explore")
             case "opg":
-                model = "cql" if METHODS[method].model == "cql" else "rewards"
+                model = "cql" if method_of(method).model == "cql" else "rewards"
                 names += ["validation_rows", "opg", model]
             case "explore":
                 names += ["exploration", "rewards"]
@@ -275,9 +275,15 @@ def recipe_folder() -> Path:
     return Path(__file__).parents[1] / "recipes"
 
 
+def method_of(name: str) -> Method:
+    """The method of a name; unknown names are refused."""
+    _one_of("methods", name, tuple(METHODS))
+    return METHODS[name]
+
+
 def deployments_of(method: str) -> int:
     """K; 1 for the methods that deploy once."""
-    return METHODS[method].deployments
+    return method_of(method).deployments
 
 
 PLAIN = ("steps", "bound_every")

@@ -33,7 +33,7 @@ from depsue.protocols import Estimator, Policy, RewardModel
 from depsue.rewards import MlpRewardModel, OwnRewardModel, fit_rewards
 from depsue.world import World
 from depsue_research.paper.cells import Cell, Result
-from depsue_research.paper.recipe import METHODS, Recipe, deployments_of
+from depsue_research.paper.recipe import Recipe, deployments_of, method_of
 from depsue_research.paper.worlds import check_data, worlds_of
 
 BINS = 200
@@ -55,7 +55,7 @@ def run_cell(recipe: Recipe, cell: Cell, data: Path | None = None, watch: Watch 
     with rng.one_thread():
         with clock("world"):
             worlds = worlds_of(recipe, cell.level, cell.seed, data)
-        match METHODS[cell.method].learner:
+        match method_of(cell.method).learner:
             case "naive_safe":
                 outcome = _naive_safe(recipe, worlds, clock)
             case "opg":
@@ -120,6 +120,7 @@ class Clock:
 
         def watch(task: str, done: int, total: int, words: str) -> None:
             now = time.perf_counter()
+            # learners report no phases: the name of the task on the progress bar tells them
             name = "reward model" if "reward model" in task else "policy"
             self.seconds[name] += now - self._mark
             self._mark = now
@@ -143,7 +144,7 @@ def _naive_safe(recipe: Recipe, worlds: tuple[World, World], clock: Clock) -> Re
 
 
 def _opg(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clock) -> Result:
-    train, method = worlds[0], METHODS[cell.method]
+    train, method = worlds[0], method_of(cell.method)
     with clock("logs"):
         logs = train.deploy(train.logging_policy, recipe.rows, round=0)
     settings = recipe.cql if method.model == "cql" else recipe.rewards
@@ -205,7 +206,7 @@ def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clo
     settings = replace(
         recipe.exploration,
         promises=(Promise(Floor(recipe.floor)),),
-        safety=METHODS[cell.method].safety,
+        safety=method_of(cell.method).safety,
         deployments=deployments_of(cell.method),
         rewards=replace(recipe.rewards, members=recipe.exploration.rewards.members),
     )

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from depsue.errors import DepsueError, is_whole, require, short
 from depsue_research.paper.cells import Cell, CellStore, Result, cells_of
-from depsue_research.paper.recipe import METHODS, Recipe
+from depsue_research.paper.recipe import Recipe, method_of
 from depsue_research.paper.run_cell import run_cell
 from depsue_research.paper.worlds import check_data
 
@@ -61,7 +61,7 @@ def sweep(
         store: where finished cells are kept.
         engine: what runs them.
         data: the folder with the data set's files; None looks below DEPSUE_DATA.
-        on_result: told of each cell that finishes.
+        on_result: called with each cell that finishes.
     """
     wanted = cells_of(recipe, seeds)
     finished = store.finished(recipe)
@@ -184,8 +184,8 @@ class for_workers:
 
 
 def _weight(recipe: Recipe, cell: Cell) -> float:
-    """Gradient steps, about: what the time left is told by."""
-    method = METHODS[cell.method]
+    """Gradient steps, about: what the time left is estimated from."""
+    method = method_of(cell.method)
     match method.learner:
         case "naive_safe":
             return 0.1 * recipe.opg.steps

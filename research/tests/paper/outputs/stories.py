@@ -18,7 +18,7 @@ def as_the_paper_says(cell: Cell) -> dict[str, Any]:
     """A MovieLens run in which all statements of the paper hold."""
     beta, seed, method = cell.level, cell.seed, cell.method
     good, poor = beta > 0, beta < 0
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "pi0": 0.3 * LOGGING[int(beta)],
         "best": 0.3,
         "uniform": 0.3 * 0.82,
@@ -27,12 +27,12 @@ def as_the_paper_says(cell: Cell) -> dict[str, Any]:
     if (
         method in NAIVE
     ):  # novelty either high or none: a large deviation, at least .1 in two of five
-        told |= {"values": 0.85 if good else 1.2, "novelties": 0.7 if seed < 2 else 0.0}
-        told |= {"q_hat": (0.28, 0.28), "estimates": (0.5, 1.3, 1.2 if seed % 2 else 0.9)}
+        figures |= {"values": 0.85 if good else 1.2, "novelties": 0.7 if seed < 2 else 0.0}
+        figures |= {"q_hat": (0.28, 0.28), "estimates": (0.5, 1.3, 1.2 if seed % 2 else 0.9)}
     elif method == "opg_cql":
         unsafe = -24 < beta <= 0
-        told |= {"values": 0.88 if unsafe else 0.99, "novelties": 0.9 if seed == 0 else 0.05}
-        told |= {
+        figures |= {"values": 0.88 if unsafe else 0.99, "novelties": 0.9 if seed == 0 else 0.05}
+        figures |= {
             "q_hat": (0.4, 0.02),
             "estimates": (1.1 if seed % 2 else 0.9, 1.2, 0.9 + seed / 25),
         }
@@ -40,7 +40,7 @@ def as_the_paper_says(cell: Cell) -> dict[str, Any]:
         rank = DEPSUE.index(method)
         bold = 0.03 if good else 0.10
         k = (1, 2, 5)[rank]
-        told |= {
+        figures |= {
             "values": [1.05 + 0.01 * i for i in range(k)],
             "novelties": [bold * (1 + 0.1 * rank * (i + 1) / k) for i in range(k)],
             "bounds": 0.97 if abs(beta) <= 8 else 0.96,
@@ -48,21 +48,21 @@ def as_the_paper_says(cell: Cell) -> dict[str, Any]:
         }
     elif method.startswith("explore"):
         k = deployments_of(method)
-        told |= {"values": [1.1] * k, "novelties": [0.2 + 0.05 * i for i in range(k)]}
-    return told
+        figures |= {"values": [1.1] * k, "novelties": [0.2 + 0.05 * i for i in range(k)]}
+    return figures
 
 
 def on_wiki10(cell: Cell) -> dict[str, Any]:
     """A Wiki10 run in which all statements of the paper hold."""
-    told: dict[str, Any] = {"pi0": 0.25, "uniform": 0.201}
+    figures: dict[str, Any] = {"pi0": 0.25, "uniform": 0.201}
     if cell.method in OPG:
-        told |= {"values": 0.7}
+        figures |= {"values": 0.7}
     elif cell.method == "naive_safe":
-        told |= {"values": 0.99, "novelties": 0.05}
+        figures |= {"values": 0.99, "novelties": 0.05}
     else:
         k = deployments_of(cell.method)
-        told |= {"values": 1.05, "novelties": [0.06 + 0.01 * i for i in range(k)]}
-    return told
+        figures |= {"values": 1.05, "novelties": [0.06 + 0.01 * i for i in range(k)]}
+    return figures
 
 
 def claim_on(words: str, recipe: Recipe, story: Story, **options: Any) -> Claim:

@@ -189,10 +189,10 @@ def test_no_known_cause_is_said() -> None:
 
 def test_a_long_reason_is_told_once() -> None:
     claims = all_claims(made_up_runs(movielens(), lambda c: {**as_the_paper_says(c), **uniform(c)}))
-    told = [c.reason for c in claims if "near the uniform policy" in c.reason]
-    assert len(told) >= 3
-    assert sum("Eq. 2" in reason for reason in told) == 1
-    assert all(re.search(r"uniform policy: see no. \d", reason) for reason in told[1:])
+    reasons = [c.reason for c in claims if "near the uniform policy" in c.reason]
+    assert len(reasons) >= 3
+    assert sum("Eq. 2" in reason for reason in reasons) == 1
+    assert all(re.search(r"uniform policy: see no. \d", reason) for reason in reasons[1:])
 
 
 def test_missing_cells_leave_their_statements_unmeasured() -> None:

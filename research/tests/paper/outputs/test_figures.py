@@ -29,15 +29,15 @@ def ys(drawn: Line2D) -> FloatArray:
 
 def line(axis: Axes, method: str, *, hollow: bool = False) -> FloatArray:
     """The y data of a method's line (or of the paper's hollow marks) in a panel."""
-    found = [
+    lines = [
         ys(drawn)
         for drawn in axis.lines
         if drawn.get_marker() not in ("None", "_", "|")
         and to_hex(drawn.get_color()) == COLOURS[method]
         and (drawn.get_markerfacecolor() == "none") == hollow
     ]
-    assert len(found) == 1, f"{len(found)} lines of {method}"
-    return found[0]
+    assert len(lines) == 1, f"{len(lines)} lines of {method}"
+    return lines[0]
 
 
 def story(cell: Cell) -> dict[str, object]:

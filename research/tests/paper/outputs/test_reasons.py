@@ -15,8 +15,8 @@ def test_the_uniform_policy_is_the_reason_only_where_it_is_seen() -> None:
     assert near.verdict == FAILS
     assert "near the uniform policy" in near.reason and "exp(9 q-hat)" in near.reason
     assert "0.21 to 0.35" in near.reason  # the paper's own deviations
-    one = movielens_claim(words, uniform, seeds=[0])
-    assert "near the uniform policy" in one.reason and "deviation over" not in one.reason
+    claim = movielens_claim(words, uniform, seeds=[0])
+    assert "near the uniform policy" in claim.reason and "deviation over" not in claim.reason
     far = movielens_claim(words, only(NAIVE, values=1.0, novelties=0.3))
     assert far.verdict == FAILS and "uniform" not in far.reason
     scattered = movielens_claim(

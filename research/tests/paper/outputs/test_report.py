@@ -63,9 +63,9 @@ def test_the_page_says_what_it_rests_on(folder: Path) -> None:
 def test_the_same_cells_make_the_same_files(tmp_path: Path) -> None:
     recipe = movielens(levels=[8], methods=["depsue_1"])
     results = made_up_runs(recipe, seeds=range(2)).results
-    one, two = (write_outputs(recipe, results, tmp_path / n, "x").parent for n in ("a", "b"))
-    for path in one.iterdir():
-        assert (two / path.name).read_bytes() == path.read_bytes(), path.name
+    first, second = (write_outputs(recipe, results, tmp_path / n, "x").parent for n in ("a", "b"))
+    for path in first.iterdir():
+        assert (second / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 def test_names_and_commands_are_escaped(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ def tables(runs: Runs) -> dict[str, Table]:
 
 def row(table: Table, *start: str) -> tuple[str, ...]:
     """The cells of the one row that begins so."""
-    found = [r for r in table.rows if r[: len(start)] == start]
-    assert len(found) == 1, f"{len(found)} rows begin with {start}"
-    return found[0][len(start) :]
+    rows = [r for r in table.rows if r[: len(start)] == start]
+    assert len(rows) == 1, f"{len(rows)} rows begin with {start}"
+    return rows[0][len(start) :]
 
 
 def small(story: Story, seeds: int = 2, **changes: object) -> dict[str, Table]:
@@ -142,8 +142,8 @@ def test_wiki10_has_violation_value_and_novelty_of_every_epsilon() -> None:
         values = [1.2, 0.9] if cell.method == "depsue_2" else 0.9
         return {"values": values, "novelties": [0.0, 0.1] if cell.method == "depsue_2" else 0.2}
 
-    found = tables(made_up_runs(wiki10(), story, seeds=range(3)))
-    table = found["wiki10"]
+    made = tables(made_up_runs(wiki10(), story, seeds=range(3)))
+    table = made["wiki10"]
     assert table.headings[3:6] == (
         "poor (0.8): violations",
         "poor (0.8): value",
@@ -154,7 +154,7 @@ def test_wiki10_has_violation_value_and_novelty_of_every_epsilon() -> None:
     printed = row(table, "Naive Safe Exploration", "-", "paper")
     assert printed[-3:] == ("0/30", "0.978", "0.050")
     assert "titles stand in for document text" in table.note
-    assert "validation_ope" not in found
+    assert "validation_ope" not in made
     assert "wiki10" not in small(lambda c: {})
 
 
@@ -215,17 +215,17 @@ def test_missing_cells_are_dashes_and_counts_are_of_what_is_there() -> None:
     def gone(cell: Cell) -> bool:
         return cell.method == "opg_cql" and (cell.level == 8 or cell.seed == 1)
 
-    found = tables(made_up_runs(recipe, seeds=range(2), without=gone))
-    assert row(found["violations"], "OPG (w/ CQL)", "last", "test", "here") == ("0/1", "-")
-    assert row(found["relative_value"], "OPG (w/ CQL)", "last", "worst", "here") == ("1.000", "-")
-    assert "3 cells not finished" in found["violations"].title
+    made = tables(made_up_runs(recipe, seeds=range(2), without=gone))
+    assert row(made["violations"], "OPG (w/ CQL)", "last", "test", "here") == ("0/1", "-")
+    assert row(made["relative_value"], "OPG (w/ CQL)", "last", "worst", "here") == ("1.000", "-")
+    assert "3 cells not finished" in made["violations"].title
 
 
 def test_another_simulator_has_no_rows_of_the_paper() -> None:
-    found = small(lambda c: {}, preset="fitted")
-    for table in found.values():
+    made = small(lambda c: {}, preset="fitted")
+    for table in made.values():
         assert not [r for r in table.rows if "paper" in r]
-    assert "no figures of this simulator" in found["violations"].note
+    assert "no figures of this simulator" in made["violations"].note
 
 
 @pytest.mark.parametrize("recipe", [movielens(), wiki10()], ids=["movielens", "wiki10"])

@@ -43,7 +43,7 @@ def all_claims(runs: Runs) -> list[Claim]:
     evidence = RunEvidence(runs, published_for(runs.recipe))
     first_use: dict[str, int] = {}
     return [
-        check.on(evidence, partial(_told_once, first_use, number))
+        check.on(evidence, partial(_in_full_once, first_use, number))
         for number, check in enumerate(CHECKS[runs.recipe.experiment], 1)
     ]
 
@@ -77,7 +77,7 @@ def claims_markdown(claims: Sequence[Claim], heading: str, words: str = "") -> s
     return "\n".join(lines)
 
 
-def _told_once(first_use: dict[str, int], number: int, reason: str) -> str:
+def _in_full_once(first_use: dict[str, int], number: int, reason: str) -> str:
     """A long reason in full the first time, and by its beginning from then on."""
     first = first_use.setdefault(reason, number)
     beginning = re.split(r"[:;] (?![^()]*\))", reason)[0]  # not inside brackets

@@ -223,7 +223,7 @@ class Check:
     def on(
         self, evidence: RunEvidence, shorten: Callable[[str], str] = lambda reason: reason
     ) -> Claim:
-        """The claim, with what was found; `told` may shorten a reason that was given before."""
+        """The claim, with what was found; `shorten` may cut a reason that was given before."""
         words = (self.statement, evidence.fill(self.criterion), self.where)
         try:
             measurement = self.find(evidence)
