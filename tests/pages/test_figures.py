@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.pages.made import Made
+from tests.campaigns.made import Made
 
 from depsue.campaigns.story import PromiseOutcome
 from depsue.pages.figures import levels_figure, live_figures, novelty_figure, round_figures

@@ -205,8 +205,8 @@ def _verdict_sentences(test: CandidateTest) -> list[str]:
         )
         return [f"The test failed: {failed}. Nothing of this list may be deployed.", claim]
     return [
-        f"The test passed at a novelty of {test.certified.novelty:.1%}, level {certificate.tested} "
-        f"of {certificate.listed} being the last that was tested.",
+        f"The test passed: {test.certified.novelty:.1%} is the highest novelty that passed, with "
+        f"{certificate.tested} of {certificate.listed} levels tested.",
         claim,
     ]
 

@@ -127,11 +127,11 @@ def frontier_figure(result: PlanResult) -> Figure:
     if result.certain > 0:
         name = "certain without data (1 - floor)"
         marks.append(Rule(name, result.certain, "grey", "dot", upright=True))
-    marks.append(Line("frontier", xs, ys, "blue", dots=True))
     if worst:
         places, values = (tuple(column) for column in zip(*worst, strict=True))
         marks.append(Line("if new items earn nothing", places, values, "grey"))
         shown += values
+    marks.append(Line("frontier", xs, ys, "blue", dots=True))
     if result.reaches:
         places = tuple(p.novelty for p in result.reaches)
         values = tuple(p.value for p in result.reaches)

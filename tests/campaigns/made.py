@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from depsue import codec
 from depsue.campaigns import Campaign, CampaignSettings, Story, story_of
@@ -15,7 +15,6 @@ from depsue.certificates import Certificate, Verdict
 from depsue.exploration.round import Expected
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import open_ledger
-from depsue.pages.report import rendered, report_of
 
 
 def sha(*words: object) -> str:
@@ -47,10 +46,6 @@ class Made:
     def story(self) -> Story:
         return story_of(self.campaign)
 
-    @property
-    def page(self) -> str:
-        return rendered(report_of(self.story))
-
     def observe(
         self,
         k: int,
@@ -61,7 +56,7 @@ class Made:
         items: Sequence[tuple[str, int, float]] = (("kettle", 0, 0.0), ("lamp", 0, 0.0)),
         novel_items: int | None = None,
         **more: Any,
-    ) -> Made:
+    ) -> Self:
         shown = sum(n for _, n, _ in items)
         error = (mean * (1 - mean) / rows) ** 0.5
         summary = RoundSummary(
@@ -86,7 +81,7 @@ class Made:
         )
         return self
 
-    def train(self, k: int, try_: int = 1, **changed: Any) -> Made:
+    def train(self, k: int, try_: int = 1, **changed: Any) -> Self:
         facts = CandidateFacts(
             promises=self.promises,
             delta=0.05,
@@ -124,7 +119,7 @@ class Made:
         try_: int = 1,
         credit: float = 0.0,
         assumes: Sequence[str] = ("rewards lie between 0 and 1",),
-    ) -> Made:
+    ) -> Self:
         """novelty None is a certificate that fails."""
         with self.ledger.reads(self.name, k, sha("candidate", k, try_), by="bo") as reads:
             attempt = reads.begin(sha("data", k - 1))
@@ -168,11 +163,11 @@ class Made:
             )
         return self
 
-    def deploy(self, k: int, what: str, kind: Any = "deploy") -> Made:
+    def deploy(self, k: int, what: str, kind: Any = "deploy") -> Self:
         self.ledger.deploy(self.name, k, what, kind, by="cy")
         return self
 
-    def round(self, k: int, mean: float, **more: Any) -> Made:
+    def round(self, k: int, mean: float, **more: Any) -> Self:
         """A whole round in which what was certified is served."""
         items = more.pop("items", (("kettle", 1500, 300.0), ("lamp", 500, 50.0)))
         self.train(k).certify(k, **more).deploy(k, sha("certified", k, 1))
