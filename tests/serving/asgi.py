@@ -75,11 +75,17 @@ class Caller:
         token = self.token if token is None else token
         if token is not None:
             headers = [*headers, (b"authorization", f"Bearer {token}".encode())]
-        return asyncio.run(self._call(method, path, parts, headers, leaves))
+        return asyncio.run(self.ask(method, path, parts, headers, leaves))
 
-    async def _call(
-        self, method: str, path: str, parts: Sequence[bytes], headers: Headers, leaves: bool
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        parts: Sequence[bytes] = (b"",),
+        headers: Headers = (),
+        leaves: bool = False,
     ) -> Reply:
+        """The same, in an event loop that runs already."""
         scope = {
             "type": "http",
             "method": method,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import shutil
+import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,21 +32,49 @@ __all__ = ["postgres"]
 Serve = Callable[..., Service]
 
 
-class Log:
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_750_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+
+class Log(logging.Handler):
     """The log as an operator reads it: lines of JSON."""
 
     def __init__(self) -> None:
-        self.stream = io.StringIO()
+        super().__init__()
+        self.setFormatter(JsonLines())
+        self.written: list[str] = []
+        self._more = threading.Condition()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a line."""
+        with self._more:
+            self.written.append(self.format(record))
+            self._more.notify_all()
+
+    def wait_for(self, event: str) -> None:
+        """Wait until an event is logged, in whatever thread."""
+        with self._more:
+            assert self._more.wait_for(lambda: event in self.events, timeout=60), self.text
 
     @property
     def text(self) -> str:
         """All of it."""
-        return self.stream.getvalue()
+        return "\n".join(self.written)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
         """What each line says."""
-        return [json.loads(line) for line in self.text.splitlines()]
+        return [json.loads(line) for line in self.written]
 
     @property
     def events(self) -> list[str]:
@@ -59,14 +86,13 @@ class Log:
 def logged() -> Iterator[Log]:
     """What depsue logs within the block."""
     log, logger = Log(), logging.getLogger("depsue")
-    handler, level = logging.StreamHandler(log.stream), logger.level
-    handler.setFormatter(JsonLines())
-    logger.addHandler(handler)
+    level = logger.level
+    logger.addHandler(log)
     logger.setLevel(logging.INFO)
     try:
         yield log
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(log)
         logger.setLevel(level)
 
 
@@ -110,12 +136,23 @@ def log() -> Iterator[Log]:
 
 
 @pytest.fixture
-def serve(campaign: Campaign) -> Iterator[Serve]:
-    """Starts services with settings by name; each is stopped in the end."""
+def clock() -> Clock:
+    """The time by which the services of this test go."""
+    return Clock()
+
+
+@pytest.fixture
+def serve(campaign: Campaign, clock: Clock) -> Iterator[Serve]:
+    """Starts services with settings by name; each is closed in the end.
+
+    Their watcher rests: a test calls `service.turn()` where it wants one.
+    """
     with ExitStack() as ending:
 
         def started(*, store: str | None = None, **settings: Any) -> Service:
-            service = Service(campaign, ServingSettings(**settings), store=store)
+            service = Service(
+                campaign, ServingSettings(**settings), store=store, clock=clock, refresh=3600.0
+            )
             service.start()
             ending.callback(service.close)
             return service
@@ -144,13 +181,18 @@ def listening(app: Callable[..., Any]) -> Iterator[int]:
 
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", http=Protocol)
-    server = uvicorn.Server(config)
+    up = threading.Event()
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            up.set()
+
+    server = Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        while not server.started and thread.is_alive():
-            time.sleep(0.01)
-        assert server.started
+        assert up.wait(60) and server.started
         yield int(listener.getsockname()[1])
     finally:
         server.should_exit = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import pickle
 import socket
@@ -30,6 +31,20 @@ from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
 
 CONTEXT = {"x0": 0.1, "x1": -0.2, "x2": 0.3, "x3": 0.0}
+
+
+@pytest.fixture
+def connects(monkeypatch: pytest.MonkeyPatch) -> list[http.client.HTTPConnection]:
+    """The connections of this test, in the order they were opened."""
+    opened: list[http.client.HTTPConnection] = []
+    connect = http.client.HTTPConnection.connect
+
+    def noted(self: http.client.HTTPConnection) -> None:
+        opened.append(self)
+        connect(self)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", noted)
+    return opened
 
 
 @pytest.fixture
@@ -331,13 +346,15 @@ def test_a_service_that_is_not_there(slept: list[float]) -> None:
     assert len(slept) == 2 and slept[0] == 0 < slept[1]
 
 
-def test_an_answer_that_takes_too_long_ends_the_connection(slept: list[float]) -> None:
+def test_an_answer_that_takes_too_long_ends_the_connection(
+    slept: list[float], connects: list[http.client.HTTPConnection]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, never answers
         client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05, tries=2)
         with pytest.raises(Unavailable, match="TimeoutError"):
             client.decide(CONTEXT)
     assert len(slept) == 1
-    assert client._connection().sock is None  # a late answer cannot be taken for the next one
+    assert len(connects) == 2  # a late answer cannot be taken for the next one
 
 
 @pytest.mark.parametrize(
@@ -376,34 +393,35 @@ def test_answers_of_something_else(
     assert problem.value.status == status and calls == asked
 
 
-def test_a_connection_is_kept_and_threads_have_their_own(url: str, tokens: dict[str, str]) -> None:
+def test_a_connection_is_kept_and_threads_have_their_own(
+    url: str, tokens: dict[str, str], connects: list[http.client.HTTPConnection]
+) -> None:
     with Client(url, **tokens) as client:  # type: ignore[arg-type]
         client.decide(CONTEXT)
-        first = client._connection().sock
         client.decide(CONTEXT)
-        assert client._connection().sock is first is not None
-        found: list[Any] = []
-
-        def other() -> None:
-            found.append(client.decide(CONTEXT))
-            found.append(client._connection().sock)
-
-        thread = threading.Thread(target=other)
+        assert len(connects) == 1
+        decided: list[Decided] = []
+        thread = threading.Thread(target=lambda: decided.append(client.decide(CONTEXT)))
         thread.start()
         thread.join()
-        assert isinstance(found[0], Decided) and found[1] is not first
-    assert client._connection().sock is None  # closed
+        assert isinstance(decided[0], Decided) and len(connects) == 2
+        assert connects[0].sock is not None
+    assert connects[0].sock is None  # closed
     assert client.decide(CONTEXT)  # and opened again when it is needed
+    assert len(connects) == 3
     client.close()
 
 
 def test_a_forked_process_does_not_share_the_connection(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    connects: list[http.client.HTTPConnection],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client.decide(CONTEXT)
-    mine = client._connection()
     monkeypatch.setattr("depsue.client.os", SimpleNamespace(getpid=lambda: -1))
-    assert client._connection() is not mine
+    client.decide(CONTEXT)
+    mine, forked = connects
+    assert forked is not mine
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:

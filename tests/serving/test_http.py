@@ -167,7 +167,7 @@ def test_cors_is_closed(anvil: Caller) -> None:
         (b"access-control-request-method", b"POST"),
         (b"access-control-request-headers", b"authorization"),
     ]
-    closed = Caller(App(anvil.app._service, Access("nowhere")))
+    closed = Caller(App(anvil.app.service, Access("nowhere")))
     for path in POSTS:
         for caller, status in ((anvil, 403), (closed, 405)):
             assert sound(caller.call("OPTIONS", path, headers=asking)).status == status

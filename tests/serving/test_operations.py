@@ -13,7 +13,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from tests.database.conftest import PASSWORD, Server
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Log, Serve, listening
+from tests.serving.conftest import Clock, Log, Serve, listening
 from typer.main import get_command
 
 from depsue.campaigns import Campaign, open_home
@@ -138,13 +137,14 @@ def names_of(metrics: str) -> set[str]:
     return set(re.findall(r"^# TYPE (\w+) \w+$", metrics, flags=re.MULTILINE))
 
 
-def test_the_runbook_has_every_metric_and_no_other(serve: Serve, home: Path) -> None:
+def test_the_runbook_has_every_metric_and_no_other(serve: Serve, home: Path, clock: Clock) -> None:
     service = serve(wait=0.0)
     call = Caller(App(service, Access(home, open_to_all=True)))
     for _ in range(30):
         call.post("/v1/decide", {"context": CONTEXT})
     call.post("/v1/reward", {"decision": "0" * 32, "reward": 1.0})
-    service.look(time.time() + 1)
+    clock.advance(1.0)
+    service.look()
     found = names_of(call.get("/metrics").text)
     assert "depsue_value" in found and "depsue_rewards_total" in found
     text = RUNBOOK.read_text()
@@ -319,13 +319,13 @@ def test_the_health_check_asks_whether_decisions_can_be_made(
         done = subprocess.run([sys.executable, *words[1:]], capture_output=True)
         return done.returncode == 0
 
-    service = Service(campaign, ServingSettings(wait=60.0, on_gone="stop"))
-    with listening(App(service, Access(home))) as port:  # tokens are asked for, but not here
-        assert healthy(port)
-        service.worker.writer.gone = "on purpose"
-        service.worker.writer._tried = time.monotonic() + 3600
-        assert not healthy(port)
+    settings = ServingSettings(wait=60.0, on_gone="stop")
+    with listening(App(Service(campaign, settings), Access(home))) as port:
+        assert healthy(port)  # tokens are asked for, but not here
     assert not healthy(port)
+    without_store = Service(campaign, settings, store="postgresql://nobody@127.0.0.1:1/none")
+    with listening(App(without_store, Access(home))) as port:
+        assert not healthy(port)
 
 
 def filled(value: Any, given: dict[str, str]) -> Any:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from tests.serving.asgi import Caller
-from tests.serving.conftest import Log, Serve
+from tests.serving.asgi import Caller, Reply
+from tests.serving.conftest import Clock, Log, Serve
 
 from depsue.campaigns import Campaign, story_of
 from depsue.campaigns.records import RoundSummary
@@ -23,7 +23,9 @@ from depsue.errors import ConfigError, FileError
 from depsue.serving.access import Access
 from depsue.serving.app import App
 from depsue.serving.joining import export_served
-from depsue.serving.service import Service
+from depsue.serving.messages import Decide
+from depsue.serving.served import ServedPolicy
+from depsue.serving.service import Service, StoreStatus
 from depsue.serving.settings import SPOOL, ServingSettings, declared
 from depsue.serving.store import SCHEMA, Store
 
@@ -52,14 +54,6 @@ def rewarded(
     for start in range(0, len(given), 500):
         reply = call.post("/v1/reward/batch", {"rewards": given[start : start + 500]})
         assert reply.status == 200, reply.text
-
-
-def waited(true: Callable[[], object]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not happen within 30 seconds")
 
 
 def caller(service: Service, home: Path) -> Caller:
@@ -137,7 +131,7 @@ def test_the_holdout_stays_on_pi0(serve: Serve, home: Path) -> None:
 
 
 def test_what_was_served_is_the_next_rounds_logs(
-    serve: Serve, home: Path, campaign: Campaign
+    serve: Serve, home: Path, campaign: Campaign, clock: Clock
 ) -> None:
     service = serve(wait=3.0)
     call = caller(service, home)
@@ -145,7 +139,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     rewarded(call, made, lambda one: 0.4)
     rewarded(call, made, lambda one: 0.4)  # all of it twice
     declared(campaign.files.folder, {"wait": 3.0}, begun=False)
-    time.sleep(3.1)
+    clock.advance(3.1)
     late = call.post("/v1/reward", {"decision": made[0]["decision"], "reward": 1.0})
     assert late.status == 200  # and does not count
     found = export_served(campaign, None)
@@ -167,14 +161,16 @@ def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(
     call = caller(service, home)
     before = call.post("/v1/decide", {"context": context()}).json["policy"]
     rolled = campaign.rollback()
-    waited(lambda: service.served.hash == rolled.policy_hash)
+    service.turn()
+    assert service.served.hash == rolled.policy_hash
     after = call.post("/v1/decide", {"context": context()}).json
     assert after["policy"] == rolled.policy_hash != before
     folder = campaign.folder_of(1, before)
     arrays = next(folder.glob("*.safetensors"))
     arrays.write_bytes(arrays.read_bytes()[:-1] + b"\x00")
     campaign.ledger.deploy("spring", 1, before, "rollback", by="ana")
-    waited(lambda: service.problem)
+    service.turn()
+    assert service.problem
     kept = call.post("/v1/decide", {"context": context()})
     assert kept.status == 200 and kept.json["policy"] == rolled.policy_hash
     assert "policy refused" in log.events
@@ -225,37 +221,41 @@ def test_a_store_of_a_newer_version_is_not_served(campaign: Campaign, serve: Ser
 
 
 def test_the_monitor_stops_the_policy_when_what_is_served_earns_too_little(
-    serve: Serve, home: Path
+    serve: Serve, home: Path, clock: Clock
 ) -> None:
     service = serve(wait=2.0, holdout=0.2)
     call = caller(service, home)
     for _ in range(6):
         made = batch(call, 1000)
         rewarded(call, made, lambda one: 0.05 if one["decided_by"] == "policy" else 0.5)
+        clock.advance(2.1)
+        service.turn()
         if service.stopped:
             break
-    waited(lambda: service.stopped)
     assert "by holdout" in service.stopped
     assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "pi0"
-    waited(lambda: len(service.store.events()) == 2)  # it stops first, and is recorded then
-    assert [one.kind for one in service.store.events()] == ["watch", "stop"]
+    assert [event.kind for event in service.store.events()] == ["watch", "stop"]
 
 
-def test_wrong_propensities_stop_the_policy_at_once(serve: Serve, home: Path) -> None:
+def test_wrong_propensities_stop_the_policy_at_once(
+    serve: Serve, home: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = serve(wait=0.2, holdout=0.0)
     call = caller(service, home)
     batch(call, 50)
-    waited(lambda: service.monitor.run is not None and service.monitor.run.after >= 50)
+    clock.advance(1.0)
+    service.turn()
+    assert service.monitor.run is not None and service.monitor.run.after >= 50
     assert service.state == "healthy"
-    right = service.worker._served
-    broken = service.served.__class__(**{
-        **{name: getattr(service.served, name) for name in service.served.__dataclass_fields__},
-        "policy": service.served.pi0,
-    })  # fmt: skip
-    service.worker._served = lambda: broken
+
+    def by_pi0(served: ServedPolicy, contexts: Any) -> Any:
+        base = served.pi0.probabilities(contexts)
+        return base, base
+
+    monkeypatch.setattr(ServedPolicy, "cached", by_pi0)  # decides otherwise than it says
     batch(call, 50)
-    service.worker._served = right
-    waited(lambda: service.stopped)
+    clock.advance(1.0)
+    service.turn()
     assert "another probability" in service.stopped
 
 
@@ -284,7 +284,8 @@ def test_a_store_that_is_gone_means_pi0_and_a_spool(
         assert call.get("/readyz").status == 200
     finally:
         postgres.start()
-    waited(lambda: not service.worker.gone and not service.spool.waiting)
+    log.wait_for("store back")
+    assert service.status.store == StoreStatus(gone="", spooled=False)
     assert call.post("/v1/decide", {"context": context(), "key": "b1"}).json == spooled[1]
     assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "policy"
     rows, earned = service.reader.read(wait=60.0)
@@ -293,7 +294,7 @@ def test_a_store_that_is_gone_means_pi0_and_a_spool(
     assert {"store gone", "store back", "spool replayed"} <= set(log.events)
 
 
-def test_or_it_means_stop(serve: Serve, home: Path, postgres: Any) -> None:
+def test_or_it_means_stop(serve: Serve, home: Path, postgres: Any, log: Log) -> None:
     service = serve(wait=60.0, on_gone="stop", store=postgres.new_database())
     call = caller(service, home)
     postgres.stop()
@@ -304,18 +305,24 @@ def test_or_it_means_stop(serve: Serve, home: Path, postgres: Any) -> None:
         assert not service.spool.waiting
     finally:
         postgres.start()
-    waited(lambda: call.post("/v1/decide", {"context": context()}).status == 200)
+    log.wait_for("store back")
+    assert call.post("/v1/decide", {"context": context()}).status == 200
     assert len(service.reader.read()[0]) == 1
 
 
 def test_too_much_at_once_is_refused_not_queued(serve: Serve, home: Path) -> None:
     service = serve(wait=60.0, most_waiting=10)
     call = caller(service, home)
-    service.worker._waiting = 10
-    reply = call.post("/v1/decide", {"context": context()})
+    body = json.dumps({"context": context()}).encode()
+
+    async def one_too_many() -> tuple[Reply, int]:
+        first = service.worker.decide([Decide({**context()}) for _ in range(10)])
+        reply = await call.ask("POST", "/v1/decide", [body])  # before the loop hears of the first
+        return reply, len(await first)
+
+    reply, decided = asyncio.run(one_too_many())
     assert reply.status == 503 and reply.headers["retry-after"] == "1"
-    service.worker._waiting = 0
-    assert call.post("/v1/decide", {"context": context()}).status == 200
+    assert decided == 10 and call.post("/v1/decide", {"context": context()}).status == 200
 
 
 def test_what_a_policy_cannot_answer_harms_no_other_request(
@@ -395,9 +402,9 @@ def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
 def test_export_waits_for_the_spool(campaign: Campaign, serve: Serve, home: Path) -> None:
     service = serve(wait=0.0)
     batch(caller(service, home), 5)
+    service.close()  # nobody replays it
     spool = campaign.files.folder / SPOOL
     spool.mkdir()
     (spool / "spool.jsonl").write_bytes(b"")
-    service.worker.writer._spool._path = spool / "elsewhere"  # the service does not replay it
     with pytest.raises(FileError, match="spool is replayed"):
         export_served(campaign, None)

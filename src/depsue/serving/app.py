@@ -103,8 +103,8 @@ class App:
         *,
         pages: Pages | None = None,
     ) -> None:
-        self._service, self._access = service, access
-        self._pages = Pages() if pages is None else pages
+        self.service, self.access = service, access
+        self.pages = Pages() if pages is None else pages
         self.metrics = Metrics()
         self._decide = msgspec.json.Decoder(Decide).decode
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
@@ -166,7 +166,7 @@ class App:
         path, headers = scope["path"], scope["headers"]
         if sum(len(name) + len(value) + 4 for name, value in headers) > MOST_HEADERS:
             return refused(431, "headers must be smaller", cure="at most 64 KiB")
-        if self._access.open_to_all and is_foreign(method, headers):
+        if self.access.open_to_all and is_foreign(method, headers):
             return refused(
                 403,
                 "without tokens, pages of other sites may not ask",
@@ -184,7 +184,7 @@ class App:
                 headers=((b"allow", takes.encode()),),
             )
         if route is not None and route.role is not None:  # before the body is read
-            if not self._access.allows(bearer(headers), route.role):
+            if not self.access.allows(bearer(headers), route.role):
                 return refused(
                     401,
                     f"this needs a token of the role {route.role}",
@@ -200,7 +200,7 @@ class App:
             )
         request = Request(method, path, dict(headers), body, scope["query_string"])
         if route is None:
-            answer = await self._pages.answer(request)
+            answer = await self.pages.answer(request)
             return answer or refused(404, "there is no such page", cure="GET /openapi.json")
         return await self.guarded(route.handler, request)
 
@@ -223,12 +223,12 @@ class App:
             return refused(422, problem.rule, found=problem.found, cure=problem.cure)
 
     async def _on_decide(self, request: Request) -> Answer:
-        (reply,) = await self._service.worker.decide([self._decide(request.body)])
+        (reply,) = await self.service.worker.decide([self._decide(request.body)])
         self.metrics.count("decisions", decided_by=reply.decided_by)
         return Answer(200, encode(reply))
 
     async def _on_decide_batch(self, request: Request) -> Answer:
-        replies = await self._service.worker.decide(self._decide_batch(request.body).decisions)
+        replies = await self.service.worker.decide(self._decide_batch(request.body).decisions)
         for reply in replies:
             self.metrics.count("decisions", decided_by=reply.decided_by)
         return Answer(200, encode(DecisionReplyBatch(replies)))
@@ -240,35 +240,35 @@ class App:
         return await self._rewarded(self._reward_batch(request.body).rewards)
 
     async def _rewarded(self, reports: list[RewardReport]) -> Answer:
-        count = await self._service.worker.reward(self._service.rewards(reports))
+        count = await self.service.worker.reward(self.service.rewards(reports))
         self.metrics.count("rewards", count)
         return Answer(200, encode(Accepted(count)))
 
     async def _on_context(self, request: Request) -> Answer:
-        return Answer(200, encode({"context": self._service.served.reader.example}))
+        return Answer(200, encode({"context": self.service.served.reader.example}))
 
     async def _on_status(self, request: Request) -> Answer:
-        return Answer(200, encode(self._service.status))
+        return Answer(200, encode(self.service.status))
 
     async def _on_stop(self, request: Request) -> Answer:
         asked = self._intervention(request.body)
-        await _in_thread(self._service.stop_policy, f"{asked.reason} (by hand)", asked.by)
+        await _in_thread(self.service.stop_policy, f"{asked.reason} (by hand)", asked.by)
         return await self._on_status(request)
 
     async def _on_resume(self, request: Request) -> Answer:
         asked = self._intervention(request.body)
-        await _in_thread(self._service.resume_policy, asked.reason, asked.by)
+        await _in_thread(self.service.resume_policy, asked.reason, asked.by)
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
-        text = self.metrics.text(gauges(self._service))
+        text = self.metrics.text(gauges(self.service))
         return Answer(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _on_health(self, request: Request) -> Answer:
         return Answer(200, encode({"alive": True, "version": __version__}))
 
     async def _on_ready(self, request: Request) -> Answer:
-        service = self._service
+        service = self.service
         ready = not service.worker.gone or service.settings.on_gone == "pi0"
         state = {"ready": ready, "round": service.served.round, "monitor": service.state}
         return Answer(200 if ready else 503, encode(state))
@@ -279,7 +279,7 @@ class App:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            await _in_thread(self._service.start)
+            await _in_thread(self.service.start)
         except DepsueError as problem:
             log.error("not started", extra={"found": str(problem)})
             await send({"type": "lifespan.startup.failed", "message": str(problem)})
@@ -288,14 +288,14 @@ class App:
         reading = asyncio.create_task(self._tokens())
         await receive()
         reading.cancel()
-        await _in_thread(self._service.close)
+        await _in_thread(self.service.close)
         log.info("ended")
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _tokens(self) -> None:
         while True:
             await asyncio.sleep(TOKENS_READ)
-            self._access.refresh()
+            self.access.refresh()
 
 
 def refused(

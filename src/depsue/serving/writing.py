@@ -271,9 +271,9 @@ class Writer:
         except OSError as problem:
             log.error("spool not replayed", extra={"found": str(problem)})
             return
-        if self.gone:
+        was_gone, self.gone = self.gone, ""
+        if was_gone:
             log.info("store back")
-        self.gone = ""
 
 
 class _QueuedEvent(NamedTuple):
