@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from depsue import codec
@@ -13,6 +14,7 @@ from depsue.campaigns.records import required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.check import check_logs, guess_mapping
 from depsue.data.items import read_items
+from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
 from depsue.data.reading import mapped, open_source, read_mapped
 from depsue.diagnostics.drawn_by import require_drawn_by
@@ -72,12 +74,66 @@ def create(
     """
     settings = settings or CampaignSettings()
     files = CampaignFiles(home, name)
+    first = _taken_in(logs, items, pi0, mapping, novel, id)
+    rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
+    require_countable(settings.explore, rows)
+    require_drawn_by(policy, rows)
+    hash = required_hash(policy)
+    terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
+    recorded = codec.plain(terms)
+    ledger = open_home(home, create=True) if ledger is None else ledger
+    begun = next((record for record in ledger.campaigns() if record.name == name), None)
+    if begun is None:
+        save(policy, files.pi0, catalogue=catalogue)
+        files.save_items(0, catalogue)
+        files.save_mapping(0, first.mapping)
+    else:
+        CampaignTerms.of(begun).require_same(terms, name)
+        recorded = dict(begun.settings)  # perhaps in the layout of an earlier version
+    ledger.create_campaign(
+        name,
+        rounds=settings.explore.deployments,
+        settings=recorded,
+        retries=settings.retries,
+        by=by,
+    )
+    ledger.observe(
+        name,
+        0,
+        data_hash=rows.hash,
+        rows=len(rows),
+        source=str(Path(logs).absolute()),
+        summary=codec.plain(summarised(rows, settings.explore.promises, policy, hash)),
+        by=by,
+    )
+    return Campaign(ledger, home, name, by=by, notes=first.notes, outside=outside_of(policy))
+
+
+@dataclass(frozen=True, eq=False)
+class _FirstLogs:
+    """What a campaign begins with: the rows of pi0, how they were read, and pi0 itself."""
+
+    rows: LoggedData
+    mapping: LogMapping
+    policy: BasePolicy
+    notes: tuple[str, ...]
+
+
+def _taken_in(
+    logs: str | Path,
+    items: str | Path,
+    pi0: BasePolicy | str | Path,
+    mapping: LogMapping | str | Path | None,
+    novel: Sequence[str] | None,
+    id: str | None,
+) -> _FirstLogs:
+    """Check and read what pi0 logged; arguments as for `create`."""
     source = open_source(logs)
+    guessed: Sequence[str] = ()
     if mapping is None:
         mapping, guessed = guess_mapping(source)
-    else:
-        guessed = ()
-        mapping = mapping if isinstance(mapping, LogMapping) else read_mapping(mapping)
+    elif not isinstance(mapping, LogMapping):
+        mapping = read_mapping(mapping)
     report = check_logs(source, Path(items), mapping, id=id)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     require(
@@ -97,43 +153,10 @@ def create(
         cure="mark the new items in the items file: a column novel",
     )
     rows = read_mapped(source, mapping, catalogue, 0)
-    require_countable(settings.explore, rows)
     if isinstance(pi0, BasePolicy):
         named = NamedPolicy(pi0)
     else:
         named = named_policy(pi0, catalogue, logs=rows, contexts=mapping)
-    policy = named.policy
-    require_drawn_by(policy, rows)
-    hash = required_hash(policy)
-    summary = summarised(rows, settings.explore.promises, policy, hash)
-    ledger = open_home(home, create=True) if ledger is None else ledger
-    terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
-    recorded = codec.plain(terms)
-    begun = next((record for record in ledger.campaigns() if record.name == name), None)
-    if begun is None:
-        save(policy, files.pi0, catalogue=catalogue)
-        files.save_items(0, catalogue)
-        files.save_mapping(0, mapping)
-    else:
-        CampaignTerms.of(begun).require_same(terms, name)
-        recorded = dict(begun.settings)  # perhaps in the layout of an earlier version
-    ledger.create_campaign(
-        name,
-        rounds=settings.explore.deployments,
-        settings=recorded,
-        retries=settings.retries,
-        by=by,
-    )
-    ledger.observe(
-        name,
-        0,
-        data_hash=rows.hash,
-        rows=len(rows),
-        source=str(Path(logs).absolute()),
-        summary=codec.plain(summary),
-        by=by,
-    )
     warnings = [f"warning: {seen.rule}: {seen.value}; {seen.cure}" for seen in report.findings]
-    notes = (*guessed, *report.notes, *listed.notes, *named.notes, *warnings)
-    once = tuple(dict.fromkeys(notes))
-    return Campaign(ledger, home, name, by=by, notes=once, outside=outside_of(policy))
+    notes = dict.fromkeys((*guessed, *report.notes, *listed.notes, *named.notes, *warnings))
+    return _FirstLogs(rows, mapping, named.policy, tuple(notes))

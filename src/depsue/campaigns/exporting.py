@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray, finite_matrix
@@ -68,6 +68,23 @@ class Export:
         """The ids of the items to show, and the probabilities to log with them."""
         places, probabilities = self.policy.sample(self.contexts(rows), rng)
         return self.catalogue.ids[places].tolist(), probabilities
+
+
+@dataclass(frozen=True)
+class ExportFacts:
+    """Where an exported policy comes from: `export.json`.
+
+    Args:
+        campaign: its name.
+        round: that deployed it; 0 is pi0 before any deployment.
+        policy: SHA-256.
+        what: certified, certain or pi0.
+    """
+
+    campaign: str
+    round: int
+    policy: str
+    what: Literal["certified", "certain", "pi0"]
 
 
 def load_export(folder: str | Path, *, outside: Mapping[str, Scores] | None = None) -> Export:
@@ -130,13 +147,8 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
     if attempts and attempts[-1].certificate is not None:
         write_file(partial / "certificate.json", attempts[-1].certificate.encode())
         written.append("certificate.json")
-    facts = {
-        "campaign": campaign.name,
-        "round": k,
-        "policy": hash,
-        "what": campaign.choice_of(max(k, 1), hash).what,
-    }
-    write_file(partial / "export.json", json.dumps(facts, indent=1).encode())
+    facts = ExportFacts(campaign.name, k, hash, campaign.choice_of(max(k, 1), hash).what)
+    write_file(partial / "export.json", codec.encode(facts, indent=1).encode())
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
