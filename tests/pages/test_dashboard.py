@@ -137,14 +137,14 @@ def test_page_twin_report_and_status_render_one_story(visit: Browser, home: Path
     assert twin["words"] == report["words"] and twin["tiles"] == report["tiles"]
     written = rendered(report_of(story))
     words = sentences(story)
-    for said in (words.headline, *words.said, *words.concerns, *words.promises, words.next):
+    for said in (words.headline, *words.paragraphs, *words.concerns, *words.promises, words.next):
         assert escape(said) in page and escape(said) in written
     for tile in twin["tiles"]:
         for shown in (tile["figure"], tile["what"]):
             assert escape(shown) in page and escape(shown) in written
     for name in ("value-0", "novelty", "margin-0"):
         figure = next(one for one in round_figures(story) if one.name == f"rounds-{name}")
-        assert escape(figure.said) in page and escape(figure.said) in written
+        assert escape(figure.description) in page and escape(figure.description) in written
     assert f'class="stands {twin["mood"]}"' in page and f'class="stands {story.mood}"' in written
     assert twin["journal"][-1][1] == HOSTILE
     assert HOSTILE not in page and HOSTILE not in written
@@ -155,7 +155,7 @@ def test_the_page_of_a_certificate_and_its_twin_say_the_same(visit: Browser, hom
     path = "/campaigns/winter/certificates/1-1"
     twin, page = visit.get(f"{path}.json").json, visit.get(path).text
     assert twin["test"] == as_values(story.tests[0])
-    for said in (*twin["said"], *twin["assumptions"], *(fact[1] for fact in twin["facts"])):
+    for said in (*twin["sentences"], *twin["assumptions"], *(fact[1] for fact in twin["facts"])):
         assert escape(said) in page
     for verdict in twin["verdicts"]:
         assert all(escape(cell) in page for cell in verdict["cells"])

@@ -28,12 +28,15 @@ def test_the_live_value_is_drawn_with_its_limits_and_the_floor() -> None:
     assert (upper, lower) == ([1.0, 0.33], [0.0, 0.28])
     low, high = plot["layout"]["yaxis"]["range"]
     assert 0.2 < low < 0.25 and 0.33 < high < 0.4  # the wide limits of the beginning do not count
-    assert "0.3 (0.28 to 0.33) after 900 decisions" in value.said and "floor 0.25" in value.said
+    assert (
+        "0.3 (0.28 to 0.33) after 900 decisions" in value.description
+        and "floor 0.25" in value.description
+    )
     assert value.cells[0] == (
         "2027-05-01 11:00:00", "900", "0.3 (0.28 to 0.33)", "0.31 (0.2 to 0.4)"
     )  # fmt: skip
-    assert "Now 10.0%; as deployed 12.0%" in novelty.said
-    assert "Now -4.0 after 900 decisions" in margin.said and len(margin.cells) == 1
+    assert "Now 10.0%; as deployed 12.0%" in novelty.description
+    assert "Now -4.0 after 900 decisions" in margin.description and len(margin.cells) == 1
     assert live_figures(replace(LIVE, values=())) == []
     without = live_figures(replace(LIVE, floor=None, values=(FIRST,)))
     assert [one.heading for one in without] == ["Value", "Novelty"]
@@ -56,9 +59,12 @@ def test_rounds_are_drawn_as_far_as_they_are_known() -> None:
     assert len({one.name for one in figures}) == 5
     assert all("<" not in one.plotly for one in figures)
     value, novelty, _, margin, _ = figures
-    assert "round 1 0.180 ± 0.020, certified at least 0.191" in value.said
-    assert all("round 2" not in one.said for one in figures), "it has nothing to draw yet"
-    assert "round 1 -1.0" in margin.said and "round 1 served 20.0%, certified" in novelty.said
+    assert "round 1 0.180 ± 0.020, certified at least 0.191" in value.description
+    assert all("round 2" not in one.description for one in figures), "it has nothing to draw yet"
+    assert (
+        "round 1 -1.0" in margin.description
+        and "round 1 served 20.0%, certified" in novelty.description
+    )
     bars = [one for one in json.loads(margin.plotly)["data"] if one.get("type") == "bar"]
     assert [one["marker"]["color"] for one in bars] == ["var(--red)"]
     assert round_figures(Made().story) == [] and novelty_figure(Made().story.history) is None
@@ -73,7 +79,7 @@ def test_levels_say_how_far_the_test_went() -> None:
     assert (fates["29.0%"], fates["30.0%"], fates["31.0%"]) == ("certified", "failed", "not tested")
     assert fates["0.0%"] == "passed" and fates["49.0%"] == "not tested"
     assert "50 levels, 31 tested, passed; novelty up to 49.0%; certified at novelty 29.0%" in (
-        figure.said
+        figure.description
     )
     failed = Made().observe(0).train(1).certify(1, None).story
     figure = levels_figure(failed, failed.tests[0], "How far", "levels")
@@ -91,7 +97,7 @@ def test_the_frontier_marks_the_pick() -> None:
     reach = (FrontierPoint(0.1, 1.0),)
     plan = PlanResult("", True, 9, dots, reach, 0.05, 0.95, ("a",), (("b",),), (), (), "")
     found = frontier_figure(plan)
-    assert "the pick has novelty 20.0% and value 1.050; floor 0.950" in found.said
+    assert "the pick has novelty 20.0% and value 1.050; floor 0.950" in found.description
     names = [one.get("name") for one in json.loads(found.plotly)["data"]]
     assert {"frontier", "if new items earn nothing", "pick", "floor"} <= set(names)
     bare = replace(plan, frontier=(FrontierPoint(0.0, 1.0),), reaches=(), floor=None, certain=0.0)

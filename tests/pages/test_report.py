@@ -42,7 +42,7 @@ def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def sketch(figure: Figure) -> Markup:
     """A figure in words alone."""
-    return Markup(f'<svg role="img" aria-label="{escape(figure.said)}"></svg>')
+    return Markup(f'<svg role="img" aria-label="{escape(figure.description)}"></svg>')
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class CertificatePage:
         campaign, round, attempt, path: which.
         test: what the ledger tells.
         certified: the level that passed; None if none did.
-        said: the verdict in sentences.
+        sentences: the verdict in sentences.
         headings, verdicts: the table of verdicts.
         facts: what was fixed, and its hashes.
         assumptions: what it rests on.
@@ -74,7 +74,7 @@ class CertificatePage:
     path: str
     test: CandidateTest
     certified: LadderLevel | None
-    said: tuple[str, ...]
+    sentences: tuple[str, ...]
     headings: tuple[str, ...]
     verdicts: tuple[VerdictDetails, ...]
     facts: tuple[tuple[str, str], ...]
@@ -102,7 +102,7 @@ def certificate_page(story: Story, k: int, attempt: int, job: Job | None) -> Cer
         path=certificate_path(story.name, k, attempt),
         test=test,
         certified=test.certified,
-        said=tuple(_verdict_sentences(test)),
+        sentences=tuple(_verdict_sentences(test)),
         headings=VERDICT_HEADINGS,
         verdicts=verdict_details(test),
         facts=facts_of(test),

@@ -146,7 +146,7 @@ class Figure:
     Args:
         name: its own on the page.
         heading: above it.
-        said: its content in words.
+        description: its content in words.
         headings, cells: its content as a table.
         marks: what is drawn, from back to front.
         x, y: its axes.
@@ -154,7 +154,7 @@ class Figure:
 
     name: str
     heading: str
-    said: str
+    description: str
     headings: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
     marks: tuple[Mark, ...]
@@ -293,7 +293,9 @@ def draw_svg(figure: Figure) -> Markup:
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{figure.name}-", text)
     for name, colour in COLOURS.items():
         text = text.replace(colour, f"var(--{name})")
-    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.said)}" ', 1))
+    return Markup(
+        text.replace("<svg ", f'<svg role="img" aria-label="{escape(figure.description)}" ', 1)
+    )
 
 
 def as_svg(drawing: Drawing) -> Markup:

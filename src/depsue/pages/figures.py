@@ -78,11 +78,11 @@ def _value(story: Story, place: int, heading: str) -> Figure:
             marks.append(Points(name, x, y, "blue", "triangle", hollow=not followed))
             shown += y
     headings, cells = promise_table(story, history)
-    said = "; ".join(_value_words(outcome) for outcome in outcomes)
+    description = "; ".join(_value_words(outcome) for outcome in outcomes)
     return Figure(
         name=f"rounds-value-{place}",
         heading=heading,
-        said=f"Mean reward by round against a floor of {need:.4g}: {said}.",
+        description=f"Mean reward by round against a floor of {need:.4g}: {description}.",
         headings=headings,
         cells=cells,
         marks=tuple(marks),
@@ -115,7 +115,7 @@ def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
         marks.append(Bars("served", *_columns(served), "blue"))
     if certified:
         marks.append(Ticks("certified", *_columns(certified), "ink"))
-    said = "; ".join(
+    description = "; ".join(
         f"round {past.round} served {_share(past.novelty)}, certified {_share(past.certified)}"
         for past in rounds
     )
@@ -123,7 +123,7 @@ def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
     return Figure(
         name="rounds-novelty",
         heading="Novelty",
-        said=f"Share of decisions that show a new item, by round: {said}.",
+        description=f"Share of decisions that show a new item, by round: {description}.",
         headings=("round", "served", "certified"),
         cells=tuple(
             (str(past.round), or_dash(past.novelty, ".1%"), or_dash(past.certified, ".1%"))
@@ -166,11 +166,11 @@ def _margin(outcomes: Sequence[PromiseOutcome], place: int, heading: str) -> Fig
         sums = [sum(margin for _, margin in observed[: k + 1]) for k in range(len(observed))]
         x, _ = _columns(observed)
         marks.append(Line("sum so far", x, tuple(sums), "blue", dots=True))
-    said = "; ".join(_margin_words(outcome) for outcome in rounds)
+    description = "; ".join(_margin_words(outcome) for outcome in rounds)
     return Figure(
         name=f"rounds-margin-{place}",
         heading=heading,
-        said=f"Reward earned above the floor by round, an estimate: {said}.",
+        description=f"Reward earned above the floor by round, an estimate: {description}.",
         headings=("round", "margin", "counted on by a certificate"),
         cells=tuple(
             (
@@ -217,19 +217,19 @@ def levels_figure(story: Story, test: CandidateTest, heading: str, name: str) ->
             y, error = came.mean / unit, 2 * (came.error or 0.0) / unit
             marks.append(Points("what came", (x,), (y,), "ink", errors=(error,)))
             xs, ys = [*xs, x], [*ys, y - error, y + error]
-    said = f"{counted(len(test.levels), 'level')}, {test.tested} tested, {test.state}"
-    said += f"; novelty up to {max(xs):.1%}"
+    description = f"{counted(len(test.levels), 'level')}, {test.tested} tested, {test.state}"
+    description += f"; novelty up to {max(xs):.1%}"
     if test.failed is not None:
         marks.append(Points("failed", *_coordinates([test.failed]), "red", "cross"))
     if test.certified is not None:
         marks.append(Points("certified", *_coordinates([test.certified]), "green", "star"))
-        said += f"; certified at novelty {test.certified.novelty:.1%}, anticipated value "
-        said += f"{test.certified.value:.3f} of pi0's"
+        description += f"; certified at novelty {test.certified.novelty:.1%}, anticipated value "
+        description += f"{test.certified.value:.3f} of pi0's"
     gap, wide = max(max(ys) - min(ys), 0.05), max(max(xs), 0.01)
     return Figure(
         name=name,
         heading=heading,
-        said=f"Round {test.round}: anticipated value by novelty: {said}.",
+        description=f"Round {test.round}: anticipated value by novelty: {description}.",
         headings=("novelty", "anticipated value / V(pi0)", "test"),
         cells=tuple(
             (f"{level.novelty:.1%}", f"{level.value:.3f}", _fate(test, place))
@@ -281,17 +281,17 @@ def _live_value(live: Live) -> Figure:
         marks += _with_band("pi0, holdout", at, limits, "grey")
     marks += _with_band("policy", times, [value.policy for value in values], "blue")
     shown = [x for value in _second_half(values) for x in (*value.policy, *(value.pi0 or ())[:1])]
-    said = f"policy {_interval(last.policy)} after {last.decisions:,} decisions"
+    description = f"policy {_interval(last.policy)} after {last.decisions:,} decisions"
     if last.pi0 is not None:
-        said += f"; pi0 in the holdout {_interval(last.pi0)}"
+        description += f"; pi0 in the holdout {_interval(last.pi0)}"
     if live.floor is not None:
         marks.append(Rule("floor", live.floor))
         shown.append(live.floor)
-        said += f"; floor {live.floor:.4g}"
+        description += f"; floor {live.floor:.4g}"
     return Figure(
         name="live-value",
         heading="Value",
-        said=f"Mean reward over time with its confidence sequence. Now: {said}.",
+        description=f"Mean reward over time with its confidence sequence. Now: {description}.",
         headings=("UTC", "decisions", "policy", "pi0, holdout"),
         cells=tuple(
             (value.at[:19], f"{value.decisions:,}", _interval(value.policy),
@@ -311,7 +311,7 @@ def _live_novelty(live: Live) -> Figure:
     return Figure(
         name="live-novelty",
         heading="Novelty",
-        said="Share of the policy's decisions that showed a new item, over time. Now "
+        description="Share of the policy's decisions that showed a new item, over time. Now "
         f"{last.novelty:.1%}; as deployed {live.novelty:.1%}.",
         headings=("UTC", "decisions", "novelty"),
         cells=tuple(
@@ -334,8 +334,8 @@ def _live_margin(live: Live) -> Figure:
     return Figure(
         name="live-margin",
         heading="Margin",
-        said=f"Reward earned above the floor over time, an estimate. Now {margin:+,.1f} after "
-        f"{last.decisions:,} decisions of the policy.",
+        description="Reward earned above the floor over time, an estimate. Now "
+        f"{margin:+,.1f} after {last.decisions:,} decisions of the policy.",
         headings=("UTC", "decisions", "margin"),
         cells=tuple(
             (value.at[:19], f"{value.decisions:,}", f"{margin:+,.1f}")

@@ -139,17 +139,17 @@ def live_of(service: Service, floor: float | None) -> Live:
 
 
 def _troubles(service: Service) -> list[str]:
-    said = []
+    troubles = []
     if service.worker.gone:
         does = "pi0 decides, into a spool on this machine"
         if service.settings.on_gone == "stop":
             does = "decisions are refused"
-        said.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
+        troubles.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
     if service.spool.waiting:
-        said.append("Decisions in the spool wait to be written to the store.")
+        troubles.append("Decisions in the spool wait to be written to the store.")
     if service.problem:
-        said.append(f"A newer policy is not served: {service.problem}")
-    return said
+        troubles.append(f"A newer policy is not served: {service.problem}")
+    return troubles
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,9 @@ def plan_result(plan: Plan, aim: Aim, notes: Sequence[str] = ()) -> PlanResult:
         headings=headings(aim),
         cells=tuple(tuple(point_cells(point, pick, aim)) for point in points),
         times=tuple((f"{plan.rows * k:,} ({k}x)", f"{new:.1%}") for k, new in plan.times),
-        sections=tuple((name, tuple(said)) for name, said in sections(plan, notes) if said),
+        sections=tuple(
+            (name, tuple(sentences)) for name, sentences in sections(plan, notes) if sentences
+        ),
         note="Each row is a mixture of a supported part and new items; < marks the pick. Values "
         "are relative to pi0's, as rehearsed on rows that the reward model had not seen, and by "
         "that model for new items; the bound counts new items as worth nothing.",
@@ -119,7 +121,7 @@ def frontier_figure(result: PlanResult) -> Figure:
     xs, ys = tuple(p.novelty for p in points), tuple(p.value for p in points)
     marks: list[Mark] = []
     shown = [*ys, *(p.value for p in result.reaches)]
-    said = f"up to novelty {max(xs):.1%}"
+    description = f"up to novelty {max(xs):.1%}"
     worst = [(p.novelty, p.worst) for p in points if p.worst is not None]
     if result.floor is not None:
         marks += [Span("", 0.0, result.floor), Rule("floor", result.floor)]
@@ -139,14 +141,14 @@ def frontier_figure(result: PlanResult) -> Figure:
         marks.append(Points(name, places, values, "blue", hollow=True))
     for p in (p for p in points if p.picked):
         marks.append(Points("pick", (p.novelty,), (p.value,), "green", "star"))
-        said += f"; the pick has novelty {p.novelty:.1%} and value {p.value:.3f}"
+        description += f"; the pick has novelty {p.novelty:.1%} and value {p.value:.3f}"
     if result.floor is not None:
-        said += f"; floor {result.floor:.3f}"
+        description += f"; floor {result.floor:.3f}"
     wide, gap = max(*xs, result.certain, 0.01), max(max(shown) - min(shown), 0.05)
     return Figure(
         name="frontier",
         heading="The frontier",
-        said=f"Anticipated value relative to pi0's against novelty: {said}.",
+        description=f"Anticipated value relative to pi0's against novelty: {description}.",
         headings=result.headings,
         cells=result.cells,
         marks=tuple(marks),

@@ -84,14 +84,14 @@ def plan_page(
         problem: what is wrong with that.
     """
     explore = campaign.settings.explore
-    said, possible = _about_logs(campaign)
+    sentences, possible = _about_logs(campaign)
     if form is None:
         form = defaults(explore) if job is None else job.form
     other = running if running is not job else None
     return PlanPage(
         campaign=campaign.name,
         path=f"{path_of(campaign.name)}/plan",
-        logs=said,
+        logs=sentences,
         possible=possible,
         fixed_floor="" if _one_ratio(explore) is not None else _floors(explore),
         form={name: form.get(name, "") for name in FIELDS},
@@ -158,21 +158,21 @@ def _about_logs(campaign: Campaign) -> tuple[tuple[str, ...], bool]:
     if k > campaign.rounds:
         return ("The campaign is over: every round was served and observed.",), False
     rows = campaign.ledger.observations(name)[k - 1].rows
-    said = [f"Planned for round {k} on the {rows:,} rows of round {k - 1}."]
+    sentences = [f"Planned for round {k} on the {rows:,} rows of round {k - 1}."]
     if campaign.deployed(k):
-        said.append(
+        sentences.append(
             f"Round {k} is deployed already, on these same rows: to plan round {k + 1}, observe "
             f"first what is served now (depsue campaign observe {name})."
             if k < campaign.rounds
             else f"Round {k}, the last, is deployed already: this shows what its rows allowed."
         )
     if k > 1:
-        said.append(
-            "These rows were not drawn by pi0 alone, so a frontier over many candidates cannot be "
-            "told: shown is the list of levels that training would put to the test, and how far "
+        sentences.append(
+            "These rows were not drawn by pi0 alone, so there is no frontier over many candidates: "
+            "the page shows the list of levels that training would test, and how far "
             "it goes on the rows that chose it."
         )
-    return tuple(said), True
+    return tuple(sentences), True
 
 
 def _one_ratio(explore: ExploreSettings) -> float | None:

@@ -63,7 +63,7 @@ class Sentences:
     next: str
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def paragraphs(self) -> tuple[str, ...]:
         """What stands below the headline."""
         return tuple(words for words in (self.serving, *self.outcomes, self.changes) if words)
 
@@ -287,13 +287,13 @@ def _item_changes(story: Story) -> str:
     arrived = {past.round: past.arrived for past in story.history}
     withdrawn = {past.round: past.withdrawn for past in story.history}
     came, went = (sum(map(len, ids.values())) for ids in (arrived, withdrawn))
-    said = []
+    lines = []
     if came:
-        said.append(f"{counted(came, 'new item')} arrived ({_after(arrived)})")
+        lines.append(f"{counted(came, 'new item')} arrived ({_after(arrived)})")
     if went:
         verb = plural(went, "was", "were")
-        said.append(f"{counted(went, 'item')} {verb} withdrawn ({_after(withdrawn)})")
-    return f"Since the campaign began, {' and '.join(said)}." if said else ""
+        lines.append(f"{counted(went, 'item')} {verb} withdrawn ({_after(withdrawn)})")
+    return f"Since the campaign began, {' and '.join(lines)}." if lines else ""
 
 
 def _after(changes: Mapping[int, Sequence[str]]) -> str:
@@ -375,7 +375,7 @@ def _says(story: Story) -> list[str]:
         else "A test that failed cannot be repeated on the same rows until it passes."
     )
     reads = sum(test.attempt is not None for test in story.tests)
-    said = [
+    lines = [
         what,
         f"{rate} To err is to pass a policy that breaks it.",
         "Until a new item has been shown, it counts as worth nothing; so the promise does not "
@@ -384,19 +384,19 @@ def _says(story: Story) -> list[str]:
         f"Counted in this campaign: {counted(reads, 'read')}.",
     ]
     if len(explore.promises) > 1:
-        said.append("All promises must pass at once; delta is split among them.")
+        lines.append("All promises must pass at once; delta is split among them.")
     if explore.certain > 0:
-        said.append(
+        lines.append(
             f"New items in {percent(explore.certain)} of decisions beside pi0 need no certificate: "
             "the rest of the decisions keeps the floor by itself, as rewards are not negative."
         )
-    return said
+    return lines
 
 
 def _says_not(story: Story) -> list[str]:
     explore = story.settings
     right = percent(1 - explore.delta)
-    said = [
+    lines = [
         f"That a policy which passed is safe with probability {right}. Its value is above the "
         f"floor or not; it is the procedure that is right at least {right} of the time.",
         "That a policy which failed is unsafe: the rows may have been too few to tell.",
@@ -405,11 +405,11 @@ def _says_not(story: Story) -> list[str]:
         "Anything at all if what it rests on does not hold: see below.",
     ]
     if any(promise.floor.ratio is None or promise.floor.ratio > 1 for promise in explore.promises):
-        said.append(
+        lines.append(
             "That pi0 itself keeps a floor which is not a share of its own value, or is more than "
             "all of it: falling back to pi0 may break the promise."
         )
-    return said
+    return lines
 
 
 def _rests_on(story: Story) -> list[tuple[str, str]]:
