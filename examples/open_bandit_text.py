@@ -34,9 +34,9 @@ def reading(walks: dict[str, Walk]) -> list[str]:
         ("certified novelty", [_certified(step) for step in steps]),
     ]
     rows = [[name, *values] for name, values in facts]
-    for place, (level, _) in enumerate(steps[0].plan.needed):
-        needs = [step.plan.needed[place][1] for step in steps]
-        rows.append([f"rows for a novelty of {level:.1%}", *(_rows(n) for n in needs)])
+    for place, needed in enumerate(steps[0].plan.needed):
+        needs = [step.plan.needed[place].rows for step in steps]
+        rows.append([f"rows for a novelty of {needed.novelty:.1%}", *(_rows(n) for n in needs)])
     lines = ["## Real clicks", "", *table(["", *walks], rows), ""]
     for name, step in walks.items():
         lines += [f"- {name}: {step.plan.why}; the numbers of rows rest on "

@@ -12,8 +12,7 @@ from depsue.check.report import CheckReport
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import open_source, read_from
-from depsue.exploration import ExploreSettings, PlanSettings, plan
-from depsue.exploration.plan import Plan
+from depsue.exploration import ExploreSettings, Plan, plan
 from depsue.ledger import CandidateRecord
 from depsue.policies import Uniform
 
@@ -56,8 +55,8 @@ def walk(name: str, logs: Path, items: Path, mapping: LogMapping, home: Path) ->
     report = check_logs(open_source(logs), items, mapping)
     listed = read_items(items)
     rows = read_from(logs, mapping, listed.catalogue, 0)
-    settings = PlanSettings(objective=GOAL, campaign=name, described=listed.described)
-    planned = plan(rows, settings, logging_policy=Uniform(~listed.catalogue.novel))
+    pi0 = Uniform(~listed.catalogue.novel)
+    planned = plan(rows, SETTINGS.explore, campaign=name, logging_policy=pi0)
     campaign = create(
         name,
         logs,

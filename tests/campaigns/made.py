@@ -12,7 +12,7 @@ from depsue.campaigns import Campaign, CampaignSettings, Story, story_of
 from depsue.campaigns.records import CandidateFacts, ItemSummary, PromiseSummary, RoundSummary
 from depsue.campaigns.settings import CampaignTerms
 from depsue.certificates import Certificate, Verdict
-from depsue.exploration.round import Expected
+from depsue.exploration.choices import Expected
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import open_ledger
 

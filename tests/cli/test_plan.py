@@ -229,7 +229,7 @@ def test_several_promises(files: Files, tmp_path: Path) -> None:
     assert [one["name"] for one in found["plan"]["promises"]] == names
     assert found["plan"]["pick"]["binds"] in names
     assert found["plan"]["certain"] == 0  # one of the floors is absolute
-    floors = [promise["floor"]["absolute"] for promise in found["settings"]["promises"]]
+    floors = [promise["floor"]["absolute"] for promise in found["plan"]["settings"]["promises"]]
     assert floors == [None, 0.2, None, None]
     page = (tmp_path / "p" / "plan.html").read_text()
     assert "The promises at the pick" in page and "revenue lies between 0 and 3" in page

@@ -1,7 +1,6 @@
 """Certified exploration: what it promises, its fallbacks, and what it must not read."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -11,13 +10,11 @@ from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, th
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
-from depsue.exploration.forecast import Forecast, within_limits
 from depsue.exploration.round import RoundInputs, prepare
-from depsue.policies import naive_safe_exploration
 from depsue.policies.cached import CachedPolicy
 from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import Policy
-from depsue.rewards import Blend, RewardSettings, fit_linear
+from depsue.rewards import RewardSettings
 from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
@@ -134,20 +131,6 @@ def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> Non
     ]
     assert shares[0].max() > 0.14  # the model has favourites
     assert shares[1].min() > 0.075 and shares[1].max() < 0.125
-
-
-def test_exposure_stays_within_its_limits_however_strongly_q_hat_decides(world: World) -> None:
-    served = naive_safe_exploration(world.logging_policy, world.catalogue, 0.3)
-    rows = world.deploy(served, 20_000, round=1)
-    model = Blend([fit_linear(rows)])
-    known = Forecast(rows, model, world.logging_policy, served, clip=20.0, seed=0)
-    settings = replace(SETTINGS, even=0.0, least=0.08, most=0.12)
-    parts = known.new_parts(even=0.0, limits=partial(within_limits, known, settings))
-    assert len(parts) == 4  # strengths, once the items have been shown
-    for part, _ in parts:
-        pi = part.probabilities(world.contexts)  # type: ignore[attr-defined]
-        shares = pi[:, world.catalogue.novel].mean(axis=0)
-        assert shares.min() > 0.075 and shares.max() < 0.125
 
 
 def test_tables_of_earlier_rounds_are_freed(world: World) -> None:

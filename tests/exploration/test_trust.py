@@ -91,7 +91,7 @@ def anticipated(trust: float, clip: float) -> float:
         logs, Boasting(), pi0, pi0, clip=clip, seed=0, calibrating=believing(logs), trust=trust
     )
     policy = Tilted(pi0, Boasting(), strength=9.0, cap=1e6, scale=known.spread)
-    return known.sums(policy.tilt(known.pi0, known.q_hat)).value
+    return known.sums(policy.tilt(known.pi0, known.q_hat))[0].value
 
 
 def believing(logs: LoggedData) -> LoggedData:

@@ -24,7 +24,7 @@ from depsue import rng
 from depsue.certificates import Reads, certify, three_folds
 from depsue.data.logs import LoggedData
 from depsue.exploration import ExploreSettings, explore
-from depsue.exploration.plan import Plan, PlanSettings, plan
+from depsue.exploration.plan import Plan, plan
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
 from depsue.world import SyntheticSettings, synthetic_world
@@ -43,6 +43,7 @@ ABOUT = {
 MODES = {True: "pi0 can be called", False: "only propensities"}
 TIMES = 4
 CAMPAIGN = "plan benchmark"
+SETTINGS = ExploreSettings(objective="most novelty", deployments=1)
 REWARDS = RewardSettings(members=2, hidden=(16,), max_epochs=3)
 """Of the networks, where they are asked for."""
 SLACK = 5e-4
@@ -74,23 +75,18 @@ class Run:
     explored: float | None
 
 
-def certified_novelty(found: Plan, logs: LoggedData) -> float:
+def certified_novelty(planned: Plan, logs: LoggedData) -> float:
     """The novelty that the certificate allows the plan's levels; at least what is certain."""
-    if found.chosen is None:
-        return found.certain
-    levels, rules = found.chosen.levels, found.chosen.rules
+    levels, rules = planned.candidate.levels, planned.candidate.rules
     verdict = certify(levels, three_folds(logs, CAMPAIGN), rules, Reads())
-    return max(found.certain, verdict.shares[-1] if verdict.passed else 0.0)
+    return max(planned.certain, verdict.shares[-1] if verdict.passed else 0.0)
 
 
 def explored_novelty(logs: LoggedData, pi0: Policy | None, seed: int) -> float | None:
     """What certified exploration gets out of the same logs."""
     if pi0 is None:
         return None
-    folds, settings = (
-        three_folds(logs, CAMPAIGN),
-        ExploreSettings(objective="most novelty", deployments=1, rewards=REWARDS),
-    )
+    folds, settings = three_folds(logs, CAMPAIGN), replace(SETTINGS, rewards=REWARDS)
     return float(explore(folds, pi0, settings, seed=seed, reads=Reads()).novelty)
 
 
@@ -121,8 +117,10 @@ def runs_of(task: Task) -> list[Run]:
         now, fit, found = later.take(slice(0, rows)), fitting(seed, networks), []
         for callable_pi0, mode in MODES.items():
             pi0 = world.logging_policy if callable_pi0 else None
-            settings = PlanSettings(campaign=CAMPAIGN)
-            first, second = (plan(x, settings, logging_policy=pi0, fit=fit) for x in (now, later))
+            first, second = (
+                plan(x, SETTINGS, campaign=CAMPAIGN, logging_policy=pi0, fit=fit)
+                for x in (now, later)
+            )
             found.append(
                 Run(
                     world=name,
@@ -132,7 +130,7 @@ def runs_of(task: Task) -> list[Run]:
                     networks=networks,
                     certain=first.certain,
                     forecast=first.pick.novelty,
-                    later=dict(first.times)[TIMES],
+                    later=next(one.novelty for one in first.times if one.times == TIMES),
                     certified=certified_novelty(first, now),
                     certified_later=certified_novelty(second, later),
                     explored=explored_novelty(now, pi0, seed) if networks else None,

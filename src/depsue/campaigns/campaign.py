@@ -38,14 +38,9 @@ from depsue.data.reading import read_from
 from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, FileError, require
-from depsue.exploration.candidates import FEWEST_REWARDS
-from depsue.exploration.round import (
-    Choice,
-    certified_policy,
-    certify_round,
-    choices,
-    prepare,
-)
+from depsue.exploration.choices import Choice, choices
+from depsue.exploration.forecast import FEWEST_REWARDS
+from depsue.exploration.round import certified_policy, certify_round, prepare
 from depsue.exploration.rounds import CampaignState
 from depsue.ledger import (
     AttemptRecord,

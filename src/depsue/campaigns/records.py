@@ -24,7 +24,8 @@ from depsue.certificates import (
     Verdict,
 )
 from depsue.errors import CannotBeSaved
-from depsue.exploration.round import Expected, FrozenCandidate
+from depsue.exploration.choices import Expected
+from depsue.exploration.round import FrozenCandidate
 from depsue.ledger import AttemptRecord, CandidateRecord, ObservationRecord
 from depsue.plural import counted
 from depsue.promises import Promise, upgraded_promise

@@ -27,8 +27,8 @@ def promises_of(
     """
     from depsue.promises import Floor, Promise
 
-    given = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
-    used = [name for name, value in given.items() if value is not None]
+    floors = {"--floor": floor, "--floor-value": floor_value, "--promises": path}
+    used = [name for name, value in floors.items() if value is not None]
     require(
         len(used) <= 1,
         "floors come from one of --floor, --floor-value and --promises",
@@ -36,7 +36,7 @@ def promises_of(
         cure="write them all into the file of --promises",
     )
     if path is not None:
-        return tuple(_promise(one, path) for one in _tables(path))
+        return tuple(_promise(table, path) for table in _tables(path))
     if floor_value is not None:
         return (Promise(Floor(None, floor_value)),)
     return (Promise(Floor() if floor is None else Floor(floor)),)
@@ -66,7 +66,7 @@ def _tables(path: Path) -> list[dict[str, Any]]:
     tables = text.get("promise")
     ok = isinstance(tables, list) and len(tables) > 0 and set(text) == {"promise"}
     rule = "--promises must hold tables [[promise]] and nothing else"
-    require(ok and all(isinstance(one, dict) for one in tables or ()), rule,
+    require(ok and all(isinstance(table, dict) for table in tables or ()), rule,
             found=f"{sorted(text)} in {path}", cure=cure)  # fmt: skip
     return list(tables or ())
 

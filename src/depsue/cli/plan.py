@@ -1,6 +1,6 @@
 """`depsue plan`: how much novelty the logs are likely to allow, or how many rows a wish needs.
 
-A plan on the terminal.
+The libraries that learn are loaded when the command runs, so that `depsue --help` does not wait.
 """
 
 from __future__ import annotations
@@ -14,119 +14,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from depsue import codec, defaults
+from depsue import defaults
 from depsue.cli.options import names_of, objective_of, promises_of
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
-from depsue.exploration.before_logs import SHARE, Assumed, rows_before_logs
-from depsue.exploration.headroom import Aim
-from depsue.exploration.plan import Plan, about_rows
-from depsue.pages.plan_report import (
-    PROMISE_HEADINGS,
-    floor_words,
-    headings,
-    point_cells,
-    promise_cells,
-    sections,
-    shown_points,
-)
 
 if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
     from depsue.data.mapping import LogMapping
+    from depsue.exploration import ExploreSettings, Plan
     from depsue.protocols import Policy
 
-
-def frontier_table(plan: Plan, aim: Aim) -> Table:
-    """The frontier for the terminal."""
-    table = Table(
-        title=f"Likely to be certified: {floor_words(aim)}, delta {aim.delta:g}",
-        caption="values relative to V(pi0), as rehearsed on rows unseen by q-hat; < is the pick",
-    )
-    for place, heading in enumerate(headings(aim)):
-        table.add_column(heading, justify="left" if place >= 4 else "right")
-    for point in shown_points(plan):
-        style = "bold" if point == plan.pick else ""
-        table.add_row(*point_cells(point, plan.pick, aim), style=style)
-    return table
-
-
-def promises_table(plan: Plan) -> Table:
-    """The promises at the pick."""
-    table = Table(
-        title="The promises at the pick",
-        caption="bounds relative to pi0's value in the promise; < is the one that binds",
-    )
-    for place, heading in enumerate(PROMISE_HEADINGS):
-        table.add_column(heading, justify="left" if place < 2 else "right")
-    for cells in promise_cells(plan):
-        table.add_row(*cells)
-    return table
-
-
-def times_table(plan: Plan) -> Table:
-    """What more rows would buy."""
-    table = Table(title="Novelty that more rows would buy", min_width=46)
-    for heading in ("rows", "times", "novelty"):
-        table.add_column(heading, justify="right")
-    for times, novelty in plan.times:
-        table.add_row(f"{plan.rows * times:,}", f"{times}x", f"{novelty:.1%}")
-    return table
-
-
-def show_plan(plan: Plan, aim: Aim, notes: Sequence[str]) -> None:
-    """All of it on the terminal."""
-    show(frontier_table(plan, aim))
-    if len(aim.promises) > 1:
-        show(promises_table(plan))
-    show(times_table(plan))
-    pick = plan.pick
-    typer.echo(f"\nPick: novelty {pick.novelty:.1%} with {pick.policy}; {plan.why}.")
-    for heading, sentences in sections(plan, notes):
-        if sentences:
-            typer.echo(f"\n{heading}")
-            for sentence in sentences:
-                typer.echo(f"  - {sentence}")
-
-
-def show_before_logs(wish: float, rate: float, spread: float, aim: Aim) -> None:
-    """The table of rows that wished levels need, under assumptions."""
-    assumed = Assumed(rate, spread)
-    rows = rows_before_logs(wish, assumed, aim)
-    spreads = [one for one in (spread / 2, spread, 2 * spread) if one <= 2]
-    levels = sorted({wish, *(x for x in (0.06, 0.1, 0.15, 0.2) if aim.certain < x <= aim.most)})
-    table = Table(
-        title=f"Logged rows that a novelty needs, at a reward rate of {rate:g}", min_width=70
-    )
-    table.add_column("novelty", justify="right")
-    for one in spreads:
-        table.add_column(f"spread {one:g}", justify="right")
-    for level in levels:
-        cells = []
-        for one in spreads:
-            needed = rows_before_logs(level, Assumed(rate, one), aim)
-            cells.append("none: it is certain" if needed == 0 else about_rows(needed))
-        table.add_row(f"{level:.1%}", *cells, style="bold" if level == wish else "")
-    show(table)
-    answer = f"about {about_rows(rows)} rows are needed"
-    if rows == 0:
-        answer = "no rows are needed: beside pi0 it is certain"
-    elif rows is None:
-        answer = "no number of rows would do at this spread"
-    typer.echo(f"\nFor a novelty of {wish:.1%}, {answer}, if all of this holds:")
-    for sentence in (
-        f"the floor is {aim.promises[0].floor}, and delta {aim.delta:g}",
-        f"rewards are 0 or {aim.r_max:g}, and {rate:.2%} of pi0's decisions earn one",
-        f"spread {spread:g}: among the items that pi0 shows someone, one that is a standard "
-        f"deviation better earns {math.exp(spread):.2f} times as much, and a reward model can tell",
-        "pi0 shows every such item often enough for its share to be changed freely",
-        "new items count as worth nothing until they have been shown",
-        f"{SHARE:.0%} of the rows certify, propensities are right, rows are independent",
-    ):
-        typer.echo(f"  - {sentence}")
-
-
-SPREAD = 0.3
+WISHES = (0.06, 0.1, 0.15, 0.2)
+"""Novelties in the table of rows that are needed, beside the wished one."""
 
 
 def plan(
@@ -154,10 +54,21 @@ def plan(
         Path | None,
         typer.Option(help="Instead: a TOML file of several floors; see the documentation."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="How often the certificate may err.")] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="How often the certificate may err.")
+    ] = defaults.DELTA,
+    per: Annotated[
+        str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
+    ] = "deployment",
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="K, how many deployments are to come.")
+    ] = defaults.ROUNDS,
+    no_drift: Annotated[
+        bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
+    ] = False,
     objective: Annotated[
         str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
-    ] = "most-novelty",
+    ] = defaults.OBJECTIVE,
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
     ] = None,
@@ -166,7 +77,7 @@ def plan(
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option(help=f"Without logs: assumed deviation of log reward; default {SPREAD}."),
+        typer.Option(help=f"Without logs: deviation of log reward; default {defaults.SPREAD:g}."),
     ] = None,
     action: Annotated[
         str | None, typer.Option(help="Column of the shown item; default action.")
@@ -207,7 +118,9 @@ def plan(
     campaign: Annotated[
         str, typer.Option(help="Name of the campaign; the folds depend on it.")
     ] = "exploration",
-    max_novelty: Annotated[float, typer.Option(help="No more novelty than this.")] = 0.5,
+    max_novelty: Annotated[
+        float, typer.Option(help="No more novelty than this.")
+    ] = defaults.MAX_NOVELTY,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the reward model.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for plan.html, frontier.png, frontier.svg, plan.json.")
@@ -220,9 +133,18 @@ def plan(
     leaves the certificate intact. Without files, --rows-for with --reward-rate says how many
     rows a wished novelty needs.
     """
-    from depsue.exploration.headroom import Aim
+    from depsue.exploration.plan import require_plannable
+    from depsue.exploration.settings import ExploreSettings
 
-    wanted = promises_of(floor, floor_value, promises)
+    settings = ExploreSettings(
+        promises=promises_of(floor, floor_value, promises),
+        delta=delta,
+        per=per,  # type: ignore[arg-type]
+        objective=objective_of(objective),
+        deployments=rounds,
+        max_novelty=max_novelty,
+        no_drift=no_drift,
+    )
     if logs is None or items is None:
         require(
             logs is None and promises is None and None not in (rows_for, reward_rate),
@@ -232,11 +154,15 @@ def plan(
             cure="depsue plan logs.parquet items.parquet, or depsue plan --rows-for 0.1 "
             "--reward-rate 0.05",
         )
-        from depsue.cli.plan import show_before_logs
-
-        spread = SPREAD if spread is None else spread
-        aim = Aim(wanted, delta, max_novelty, 1.0 if r_max is None else r_max)
-        show_before_logs(float(rows_for or 0), float(reward_rate or 0), spread, aim)
+        largest = 1.0 if r_max is None else r_max
+        require_plannable(settings, largest)
+        show_before_logs(
+            float(rows_for or 0),
+            float(reward_rate or 0),
+            defaults.SPREAD if spread is None else spread,
+            settings,
+            largest,
+        )
         return
     require(
         reward_rate is None and spread is None,
@@ -245,11 +171,10 @@ def plan(
         cure="leave them out: the logs say it",
     )
     from depsue.cli.columns import ColumnOptions, mapped_by, require_first_round
-    from depsue.cli.plan import show_plan
     from depsue.data.items import read_items
     from depsue.data.reading import mapped, open_source, read_mapped
-    from depsue.exploration.plan import PlanSettings
     from depsue.exploration.plan import plan as planned
+    from depsue.exploration.rows_needed import require_wish
     from depsue.files import writable_folder
     from depsue.pages.plan_report import write_plan
     from depsue.progress import bars
@@ -257,36 +182,135 @@ def plan(
     said_of = ColumnOptions(
         action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
     )
-    source, roles, notes = mapped_by(open_source(logs), said_of, wanted)
-    aim = Aim(wanted, delta, max_novelty, roles.r_max)
+    source, roles, notes = mapped_by(open_source(logs), said_of, settings.promises)
+    require_plannable(settings, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]
-    found = read_items(items, id=id, novel=None if novel is None else names_of(novel), logged=shown)
-    settings = PlanSettings(
-        aim, objective_of(objective), rows_for, campaign=campaign, described=found.described
+    catalogue = read_items(
+        items, id=id, novel=None if novel is None else names_of(novel), logged=shown
     )
-    rows = read_mapped(source, roles, found.catalogue)
+    if rows_for is not None:
+        require_wish(rows_for, settings)
+    rows = read_mapped(source, roles, catalogue.catalogue)
     callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
     folder = writable_folder(out)
     try:
         with bars(not quiet) as watch:
-            result = planned(rows, settings, logging_policy=callable_pi0, seed=seed, watch=watch)
+            result = planned(
+                rows,
+                settings,
+                campaign=campaign,
+                wish=rows_for,
+                logging_policy=callable_pi0,
+                seed=seed,
+                watch=watch,
+            )
     except KeyboardInterrupt:
         typer.echo("depsue: interrupted; no plan was written", err=True)
         raise typer.Exit(130) from None
-    result = replace(result, assumptions=(*result.assumptions, *roles.assumptions))
-    said = [*found.notes, *notes]
+    result = replace(result, declared=roles.assumptions)
+    said = [*catalogue.notes, *notes]
     if pi0 is None:
         said.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
-    given = {
-        "promises": [codec.plain(promise) for promise in wanted],
-        "delta": delta,
-        "objective": objective,
-        "campaign": campaign,
-    }
-    page = write_plan(result, aim, said, folder, given)
-    show_plan(result, aim, said)
+    page = write_plan(result, said, folder)
+    show_plan(result, said)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
+
+
+def show_plan(plan: Plan, notes: Sequence[str]) -> None:
+    """All of a plan on the terminal."""
+    from depsue.pages.plan_report import sections
+
+    show(_frontier_table(plan))
+    if len(plan.settings.promises) > 1:
+        show(_promises_table(plan))
+    show(_times_table(plan))
+    pick = plan.pick
+    typer.echo(f"\nPick: novelty {pick.novelty:.1%} with {pick.policy}; {plan.why}.")
+    for heading, sentences in sections(plan, notes):
+        if sentences:
+            typer.echo(f"\n{heading}")
+            for sentence in sentences:
+                typer.echo(f"  - {sentence}")
+
+
+def _frontier_table(plan: Plan) -> Table:
+    from depsue.pages.plan_report import floor_words, headings, point_cells, shown_points
+
+    delta = plan.settings.delta_of_deployment
+    table = Table(
+        title=f"Likely to be certified: {floor_words(plan.settings)}, delta {delta:g}",
+        caption="values relative to V(pi0), as q-hat sees them; < is the pick",
+    )
+    for place, heading in enumerate(headings(plan.settings)):
+        table.add_column(heading, justify="left" if place >= 4 else "right")
+    for point in shown_points(plan):
+        table.add_row(*point_cells(point, plan), style="bold" if point == plan.pick else "")
+    return table
+
+
+def _promises_table(plan: Plan) -> Table:
+    from depsue.pages.plan_report import PROMISE_HEADINGS, promise_cells
+
+    table = Table(
+        title="The promises at the pick",
+        caption="bounds relative to pi0's value in the promise; < is the one that binds",
+    )
+    for place, heading in enumerate(PROMISE_HEADINGS):
+        table.add_column(heading, justify="left" if place < 2 else "right")
+    for cells in promise_cells(plan):
+        table.add_row(*cells)
+    return table
+
+
+def _times_table(plan: Plan) -> Table:
+    table = Table(title="Novelty that more rows would buy", min_width=46)
+    for heading in ("rows", "times", "novelty"):
+        table.add_column(heading, justify="right")
+    for more in plan.times:
+        table.add_row(f"{more.rows:,}", f"{more.times}x", f"{more.novelty:.1%}")
+    return table
+
+
+def show_before_logs(
+    wish: float, rate: float, spread: float, settings: ExploreSettings, r_max: float
+) -> None:
+    """The table of rows that wished levels need, under assumptions."""
+    from depsue.exploration.plan import about_rows
+    from depsue.exploration.rows_needed import CERTIFYING, Assumed, rows_before_logs
+
+    rows = rows_before_logs(wish, Assumed(rate, spread), settings, r_max)
+    spreads = [one for one in (spread / 2, spread, 2 * spread) if one <= 2]
+    certain, most = settings.certain, settings.max_novelty
+    table = Table(
+        title=f"Logged rows that a novelty needs, at a reward rate of {rate:g}", min_width=70
+    )
+    table.add_column("novelty", justify="right")
+    for width in spreads:
+        table.add_column(f"spread {width:g}", justify="right")
+    for level in sorted({wish, *(x for x in WISHES if certain < x <= most)}):
+        cells = []
+        for width in spreads:
+            needed = rows_before_logs(level, Assumed(rate, width), settings, r_max)
+            cells.append("none: it is certain" if needed == 0 else about_rows(needed))
+        table.add_row(f"{level:.1%}", *cells, style="bold" if level == wish else "")
+    show(table)
+    answer = f"about {about_rows(rows)} rows are needed"
+    if rows == 0:
+        answer = "no rows are needed: beside pi0 it is certain"
+    elif rows is None:
+        answer = "no number of rows would do at this spread"
+    typer.echo(f"\nFor a novelty of {wish:.1%}, {answer}, if all of this holds:")
+    for sentence in (
+        f"the floor is {settings.promises[0].floor}, and delta {settings.delta_of_deployment:g}",
+        f"rewards are 0 or {r_max:g}, and {rate:.2%} of pi0's decisions earn one",
+        f"spread {spread:g}: among the items that pi0 shows someone, one that is a standard "
+        f"deviation better earns {math.exp(spread):.2f} times as much, and a reward model can tell",
+        "pi0 shows every such item often enough for its share to be changed freely",
+        "new items count as worth nothing until they have been shown",
+        f"{CERTIFYING:.0%} of the rows certify, propensities are right, rows are independent",
+    ):
+        typer.echo(f"  - {sentence}")
 
 
 def _named(pi0: str, rows: LoggedData, mapping: LogMapping) -> Policy:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.table import Table
 
-from depsue.demo.demo import DemoResult
-from depsue.demo.report import HEADINGS, row_cells
+if TYPE_CHECKING:
+    from depsue.demo.demo import DemoResult
 
 
 def demo_table(result: DemoResult) -> Table:
     """The demo's table: what each method believes and promises beside the truth."""
+    from depsue.demo.report import HEADINGS, row_cells
+
     table = Table(
         title=f"All values relative to the true value of pi0. Floor {result.settings.floor:g}.",
         caption="safe: true average over deployments >= floor; believed: the method's own "

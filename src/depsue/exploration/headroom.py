@@ -1,12 +1,11 @@
-"""How much novelty a certificate is likely to allow, from a few moments of its terms.
+"""How far above its floor a bound is likely to lie, from a few sums.
 
-Under pi0's rows the terms of (1 - nu) pi_old + nu pi_new, while novel actions have not been shown::
-
-    t = ((1 - nu) min(w, clip) - rho) r,     w = pi_old / pi0
-
-are polynomials in nu, so ten sums give their mean, variance and fourth moment at every nu; where
-the sums come from (rows, or an assumption) does not matter here. An absolute floor has rho = 0 and
-asks that E[t] reach C. Of several promises each has its own sums, and its part of delta.
+The terms of (1 - nu) pi_old + nu pi_new are (1 - nu) times those of pi_old plus nu times those of
+pi_new, less rho times pi0's where they are paired with it. The first two never meet in one row, so
+mean and variance at every nu follow from the means, variances and covariances of the three
+(`Sums`). `margins` and `headroom` turn them into the distance between the bound and what it must
+reach. Where the sums come from does not matter here: `exploration.forecast` takes them from rows,
+`exploration.rows_needed` from an assumption.
 """
 
 from __future__ import annotations
@@ -18,263 +17,166 @@ from statistics import NormalDist
 
 import numpy as np
 
-from depsue.bounds.normal import BERRY_ESSEEN, SIDE_EVENTS, SIDE_SHARE
 from depsue.data.checks import FloatArray, IntArray
-from depsue.errors import is_real, require, require_delta, require_positive, short
-from depsue.exploration.round import SMALLEST_CLIP, WEIGHT_SHARE
-from depsue.promises import Promise, checked_promises
 
-LUCK = 0.64
-"""Standard errors set aside, so that about three verdicts in four come out as anticipated."""
-NORMAL_DOUBT = 1.05
-"""On the normal bound's cost: it is known less well from a few moments than a bet's is."""
-STEP = 0.001
-"""Between novelties."""
-MOST_ROWS = 1e10
-"""Where the search for a number of rows ends."""
-
-_inverse = np.frompyfunc(NormalDist().inv_cdf, 1, 1)
+DEVIATIONS, AT_DELTA = 2.3, 0.05
+"""Standard errors that a bound costs, about, at this delta."""
+ENOUGH_REWARDS = 250
+"""Rewarded rows below which a bound costs more: no bet may be larger than the range allows."""
+LIKELY = 0.75
+"""How often a level that counts as likely passes, in all of its promises."""
+WEIGHT_SHARE, SMALLEST_CLIP = 8.0, 5.0
+"""No weight counts for more than sqrt(n) / 8: beyond it, one row would decide."""
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Means over pi0's rows for one pi_old and one promise, with w clipped.
+class Sums:
+    """Expectations of a part pi under the policy `base` that logged the rows, for one promise.
 
     Args:
-        first: (2,) E[w^k r], k = 0, 1.
-        second: (3,) E[w^k r^2], k = 0 .. 2.
-        fourth: (5,) E[w^k r^4], k = 0 .. 4.
-        clip: where w was clipped.
-        error: what is taken off first[1], where it was estimated from rows.
-        at: the certifying rows that go with that; with n of them it is sqrt(at / n) of it.
+        value: of pi q, as far as q is believed.
+        seen: of min(w, clip) q, with w = pi / base where base shows the action and 0 elsewhere:
+            the mean of the terms, by a q that the rows have corrected where they refute it.
+        observed: the mean of the terms by the rows themselves, with q as a control variate:
+            unbiased, but as noisy as few rows are.
+        square: their variance; with a control variate, what is left of it: min(w, clip)^2 v with
+            v = Var[r] = q (kappa - q).
+        cross: their covariance with pi0's terms.
+    """
+
+    value: float
+    seen: float
+    observed: float
+    square: float
+    cross: float
+
+
+@dataclass(frozen=True)
+class MixtureSums:
+    """The sums of pi_old, of pi_new and of pi0, for one promise."""
+
+    old: Sums
+    new: Sums
+    pi0: Sums
+
+    def value(self, nu: FloatArray) -> FloatArray:
+        """V at each novelty nu, as the reward model sees it."""
+        return (1 - nu) * self.old.value + nu * self.new.value
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What one promise asks of the bound.
+
+    Args:
+        name: of the promise.
+        need: what the bound must reach.
+        rho: the share of pi0's terms that is taken off each term; None where terms are not paired.
+        delta: the promise's part.
         share: of all rows, those that the promise is about.
+        pi0_value: V(pi0) in its reward.
+        r_max: the largest possible value of that reward.
+        observed: its rows that the means were observed on; infinite where means are assumed.
     """
 
-    first: FloatArray
-    second: FloatArray
-    fourth: FloatArray
-    clip: float
-    error: float = 0.0
-    at: float = 1.0
-    share: float = 1.0
+    name: str
+    need: float
+    rho: float | None
+    delta: float
+    share: float
+    pi0_value: float
+    r_max: float
+    observed: float = math.inf
+
+    def cost(self, n: float) -> float:
+        """Standard errors that the bound costs with n certifying rows in all.
+
+        Betting pays sd^2 / (2c) + c log(1/delta) / n for a scale c that may not be below the
+        range of the terms. Where rewarded rows are few the best scale would be, by a factor x,
+        and (x + 1/x) / 2 times the cost is paid.
+        """
+        rewarded = n * self.share * self.pi0_value / self.r_max
+        x = max(math.sqrt(ENOUGH_REWARDS / max(rewarded, 1e-9)), 1.0)
+        of_delta = math.sqrt(math.log(1 / self.delta) / math.log(1 / AT_DELTA))
+        return DEVIATIONS * of_delta * (x + 1 / x) / 2
 
 
-@dataclass(frozen=True)
-class Aim:
-    """What is to be certified.
+def margins(sums: MixtureSums, nu: FloatArray, asked: Requirement, *, n: float) -> FloatArray:
+    """(L,) how far above the need the bound is likely to lie, at each novelty nu.
+
+    Candidates are compared by it. It goes by the means that q-hat gives: by those of few rows,
+    the luckiest candidate would win.
 
     Args:
-        promises: floors; all of them must hold.
-        delta: the level, split evenly over the promises.
-        most: no more novelty than this.
-        r_max: the largest possible reward of the logs' own reward column.
+        sums: of the parts.
+        nu: (L,) novelties.
+        asked: what the promise asks.
+        n: certifying rows in all.
     """
-
-    promises: tuple[Promise, ...] = (Promise(),)
-    delta: float = 0.05
-    most: float = 0.5
-    r_max: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "promises", checked_promises(self.promises))
-        for promise in self.promises:
-            ratio, absolute = promise.floor.ratio, promise.floor.absolute
-            cure = "0.95 asks for 95% of pi0's value; an absolute floor is --floor-value"
-            ok = ratio is None or ratio <= 1
-            require(ok, "the floor must lie in (0, 1]", found=short(ratio), cure=cure)
-            most = self.largest(promise)
-            ok = absolute is None or absolute < most
-            rule = f"an absolute floor must lie below r_max, {most:g}"
-            require(ok, rule, found=short(absolute), cure="it is a mean reward for each decision")
-        require_delta(self.delta)
-        ok = is_real(self.most) and 0 < self.most < 1
-        require(ok, "the most novelty must lie in (0, 1)", found=short(self.most), cure="0.5")
-        require_positive(self.r_max, "r_max", "declare the largest possible reward")
-
-    def largest(self, promise: Promise) -> float:
-        """The largest possible value of that promise's reward."""
-        return self.r_max if promise.r_max is None else promise.r_max
-
-    @property
-    def each(self) -> float:
-        """delta of one promise."""
-        return self.delta / len(self.promises)
-
-    @property
-    def certain(self) -> float:
-        """The novelty beside pi0 that needs no data: 1 - rho; 0 if a floor is absolute."""
-        ratios = [one.floor.ratio for one in self.promises]
-        if any(ratio is None for ratio in ratios):
-            return 0.0
-        least = 1 - max(ratio for ratio in ratios if ratio is not None)
-        return round(min(max(least, 0.0), self.most), 9)
-
-    @property
-    def novelties(self) -> FloatArray:
-        """(L,) from 0 to the most, in steps."""
-        return np.asarray(np.minimum(np.arange(0.0, self.most + STEP / 2, STEP), self.most))
+    mean = _mixed(nu, asked.rho, sums.old.seen, sums.new.seen, sums.pi0.seen)
+    error = np.sqrt(_variance(sums, nu, asked.rho) / (n * asked.share))
+    return np.asarray(mean - asked.cost(n) * error - asked.need)
 
 
-Sides = Sequence[Moments]
-"""The moments of one pi_old for every promise, in their order."""
+def headroom(
+    sums: Sequence[MixtureSums], nu: FloatArray, asked: Sequence[Requirement], n: float
+) -> FloatArray:
+    """(promises, L) the same for a forecast that comes true three times in four, over V(pi0).
+
+    It goes by the means that were observed. For luck it sets aside standard errors of the
+    difference between what was observed and what n rows will show: more where more promises must
+    all pass.
+    """
+    luck = NormalDist().inv_cdf(LIKELY ** (1 / len(asked)))
+    left = []
+    for own, requirement in zip(sums, asked, strict=True):
+        rho, rows = requirement.rho, n * requirement.share
+        mean = _mixed(nu, rho, own.old.observed, own.new.observed, own.pi0.observed)
+        variance = _variance(own, nu, rho)
+        doubt = luck * np.sqrt(variance * (1 / rows + 1 / requirement.observed))
+        cost = requirement.cost(n) * np.sqrt(variance / rows)
+        left.append((mean - cost - doubt - requirement.need) / (requirement.pi0_value or 1.0))
+    return np.stack(left)
+
+
+def _mixed(nu: FloatArray, rho: float | None, old: float, new: float, pi0: float) -> FloatArray:
+    """(1 - nu) old + nu new, less rho pi0 where terms are paired."""
+    mixed = (1 - nu) * old + nu * new
+    return mixed if rho is None else mixed - rho * pi0
+
+
+def _variance(sums: MixtureSums, nu: FloatArray, rho: float | None) -> FloatArray:
+    """Of the terms at each novelty."""
+    old, new, pi0 = sums.old, sums.new, sums.pi0
+    square = (1 - nu) ** 2 * old.square + nu**2 * new.square
+    if rho is not None:
+        square = square - 2 * rho * ((1 - nu) * old.cross + nu * new.cross) + rho**2 * pi0.square
+    return np.maximum(square, 0.0)
+
+
+def likely(left: FloatArray) -> IntArray:
+    """Places of the levels that are likely to pass: one run around the safest, or none.
+
+    Args:
+        left: (promises, L) headroom.
+    """
+    least = left.min(axis=0)
+    safest = int(least.argmax())
+    return run_around(least, safest) if least[safest] >= 0 else np.zeros(0, dtype=np.int64)
+
+
+def run_around(room: FloatArray, start: int) -> IntArray:
+    """Places around `start` that are joined to it by places with room."""
+    ok = room >= 0
+    ok[start] = True
+    low = high = start
+    while low > 0 and ok[low - 1]:
+        low -= 1
+    while high < len(ok) - 1 and ok[high + 1]:
+        high += 1
+    return np.arange(low, high + 1)
 
 
 def clip_for(n: float) -> float:
-    """The largest weight that counts among n certifying rows, as certified exploration sets it."""
-    return float(max(math.sqrt(n) / WEIGHT_SHARE, SMALLEST_CLIP))
-
-
-def moments(
-    share: FloatArray, weight: FloatArray, rewards: Sequence[FloatArray], clip: float
-) -> Moments:
-    """The moments over points that carry a share of pi0's rows each.
-
-    Args:
-        share: (m,) shares, which sum to 1.
-        weight: (m,) w.
-        rewards: (m,) E[r], (m,) E[r^2] and (m,) E[r^4] at each point.
-        clip: the largest weight that counts.
-    """
-    w = np.minimum(weight, clip)
-    out = []
-    for power, reward in zip((1, 2, 4), rewards, strict=True):
-        part, sums = share * reward, []
-        for _ in range(power + 1):
-            sums.append(float(part.sum()))
-            part = part * w
-        out.append(np.array(sums))
-    return Moments(out[0], out[1], out[2], clip)
-
-
-def rooms(found: Sides, nu: FloatArray, n: float, aim: Aim) -> FloatArray:
-    """(promises, L) how far above its floor each bound is likely to lie, over V(pi0), at each nu.
-
-    V(pi0) is the promise's own; n counts all certifying rows.
-    """
-    pairs = zip(found, aim.promises, strict=True)
-    return np.stack([_room(one, nu, n * one.share, promise, aim) for one, promise in pairs])
-
-
-def _room(found: Moments, nu: FloatArray, n: float, promise: Promise, aim: Aim) -> FloatArray:
-    rho, keep, r_max = promise.floor.ratio or 0.0, 1 - nu, aim.largest(promise)
-    mean, sd, fourth = _terms(found, keep, rho, n)
-    cost = np.minimum(*_costs(found, mean, sd, fourth, rho, r_max, n, aim.each))
-    left = mean - (promise.floor.absolute or 0.0) - cost - LUCK * sd / math.sqrt(n)
-    return np.asarray(left / (found.first[0] or 1.0))
-
-
-def tighter_bound(found: Sides, nu: float, n: float, aim: Aim) -> str:
-    """Which bound is likely to cost less at nu, over all promises: "normal" or "betting"."""
-    total = np.zeros(2)
-    for one, promise in zip(found, aim.promises, strict=True):
-        rho, r_max, size = promise.floor.ratio or 0.0, aim.largest(promise), n * one.share
-        mean, sd, fourth = _terms(one, np.array([1 - nu]), rho, size)
-        both = _costs(one, mean, sd, fourth, rho, r_max, size, aim.each)
-        total += np.array([float(cost[0]) for cost in both]) / (one.first[0] or 1.0)
-    return "normal" if total[0] <= total[1] else "betting"
-
-
-def _terms(
-    found: Moments, keep: FloatArray, rho: float, n: float
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, standard deviation and fourth moment of the terms; n rows of this promise."""
-    error = found.error * math.sqrt(found.at * found.share / n)
-    mean = keep * (found.first[1] - error) - rho * found.first[0]
-    square = np.maximum(_expanded(found.second, keep, rho), 0.0)
-    fourth = np.maximum(_expanded(found.fourth, keep, rho), 0.0)
-    return mean, np.sqrt(np.maximum(square - mean**2, 0.0)), fourth
-
-
-def _costs(
-    found: Moments,
-    mean: FloatArray,
-    sd: FloatArray,
-    fourth: FloatArray,
-    rho: float,
-    r_max: float,
-    n: float,
-    delta: float,
-) -> tuple[FloatArray, FloatArray]:
-    """What the normal bound is likely to cost, and what a bet is."""
-    width = rho * r_max + np.maximum(mean, 0.0)
-    normal = NORMAL_DOUBT * _normal(n, sd, fourth, found.clip * r_max, delta)
-    return normal, _bet(n, sd, width, delta)
-
-
-def reach(found: Sides, n: float, aim: Aim) -> IntArray:
-    """Places in `aim.novelties` that are likely to pass: one run around the safest, or none."""
-    left = rooms(found, aim.novelties, n, aim).min(axis=0)
-    ok, start = left >= 0, int(left.argmax())
-    if not ok.any():
-        return np.zeros(0, dtype=np.int64)
-    gaps = np.flatnonzero(~ok)
-    low = gaps[gaps < start].max(initial=-1) + 1
-    high = gaps[gaps > start].min(initial=len(ok))
-    return np.arange(low, high)
-
-
-def boldest(candidates: Sequence[Sides], n: float, aim: Aim) -> float:
-    """The most novelty that is likely to pass with any candidate; at least what is certain."""
-    tops = [aim.novelties[places[-1]] for c in candidates if len(places := reach(c, n, aim))]
-    return max([aim.certain, *(float(top) for top in tops)])
-
-
-def rows_for(candidates: Sequence[Sides], level: float, aim: Aim) -> float | None:
-    """Certifying rows from which on `level` is likely to pass; None if no number would do."""
-    if level <= aim.certain + 1e-12:
-        return 0.0
-    at = np.array([level])
-
-    def likely(n: float) -> bool:
-        return any(float(rooms(found, at, n, aim).min()) >= 0 for found in candidates)
-
-    high = 40.0
-    while not likely(high):
-        high *= 2
-        if high > MOST_ROWS:
-            return None
-    low = high / 2
-    while high / low > 1.03:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if likely(middle) else (middle, high)
-    return high
-
-
-def _expanded(sums: FloatArray, keep: FloatArray, rho: float) -> FloatArray:
-    """E[(keep w - rho)^K r^K] from the sums E[w^k r^K], k = 0 .. K."""
-    top = len(sums) - 1
-    out = np.zeros_like(keep)
-    for k, value in enumerate(sums):
-        out += math.comb(top, k) * keep**k * (-rho) ** (top - k) * value
-    return out
-
-
-def _normal(
-    n: float, sd: FloatArray, fourth: FloatArray, largest: float, delta: float
-) -> FloatArray:
-    """What the normal bound is likely to cost, its doubts about sd and beta3 included.
-
-    They are bounded as in `bounds.Normal`: what sd may exceed its estimate by is taken from the
-    fourth moment. E|t|^3 <= sd sqrt(E t^4) leaves room for what beta3 may exceed its own by, but
-    for the largest possible term.
-    """
-    side = math.log(1 / (delta * SIDE_SHARE)) / n
-    square = sd**2 + np.sqrt(2 * side * fourth)
-    cube = sd * np.sqrt(fourth) + side * largest**3
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(sd > 0, cube / sd**3, 0.0)
-    wrong = np.min([c * (ratio + a) for c, a in BERRY_ESSEEN], axis=0) / math.sqrt(n)
-    left = delta * (1 - SIDE_EVENTS * SIDE_SHARE) - wrong
-    ok = left > 0
-    out = np.full(len(sd), np.inf)
-    if ok.any():
-        quantile = -_inverse(np.minimum(left[ok], 0.5)).astype(np.float64)
-        out[ok] = quantile * np.sqrt(square[ok] / n)
-    return np.where(sd > 0, out, 0.0)
-
-
-def _bet(n: float, sd: FloatArray, width: FloatArray, delta: float) -> FloatArray:
-    """What a bet costs: sd^2 / (2c) + c log(1/delta) / n at the best scale c that is allowed."""
-    log = math.log(1 / delta)
-    scale = np.maximum(sd * math.sqrt(n / (2 * log)), 2 * width)
-    return np.asarray(np.where(sd > 0, sd**2 / (2 * scale) + scale * log / n, 0.0))
+    """The largest weight that counts among n certifying rows."""
+    return float(max(n**0.5 / WEIGHT_SHARE, SMALLEST_CLIP))

@@ -1,71 +1,43 @@
-"""The frontier from logs alone: how much novelty a certificate is likely to allow, at what value.
+"""The plan of a round: how much novelty its certificate is likely to allow, at what value.
 
-Planning reads the learn and select folds, never the certifying one: it rehearses every candidate
-pi_old on them and asks how far the mixture (1 - nu) pi_old + nu pi_new can go until its anticipated
-bound meets a floor. A plan promises nothing; the certificate does, on rows that the plan has not
-seen.
-
-What a plan is: its settings, its points, its numbers, and the sentences that go with them.
+Planning reads the learn and select folds, never the certifying one. It looks ahead as a campaign
+does (`exploration.round.look_ahead`), so the candidate that it forecasts is the one that training
+would freeze. A plan promises nothing; the certificate does, on rows that the plan has not seen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
-from depsue.certificates import FRACTIONS, Folds, MixtureLadder, Rules, three_folds
-from depsue.data.checks import FloatArray
+from depsue import codec, rng
+from depsue.certificates import Folds, three_folds
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
-from depsue.errors import require
-from depsue.exploration.before_logs import MORE, USUAL, Assumed, MoreRows, require_wish
-from depsue.exploration.candidates import (
-    EVEN,
-    FEWEST_REWARDS,
-    Rehearsal,
-    novel_choice,
-    parts_of,
-    rehearse,
-    value_by,
+from depsue.errors import is_real, require, require_settings, short
+from depsue.exploration.forecast import Candidate, Tilt
+from depsue.exploration.round import Fit, FrozenCandidate, Prospect, RoundInputs, look_ahead
+from depsue.exploration.rows_needed import (
+    AssumedRows,
+    MoreRows,
+    RowsAhead,
+    RowsNeeded,
+    require_wish,
 )
-from depsue.exploration.forecast import FIRST_NOVEL_STRENGTH
-from depsue.exploration.headroom import Aim, Moments, clip_for, reach, rooms, tighter_bound
-from depsue.exploration.settings import MOST_NOVELTY, in_words, require_objective, worth
-from depsue.exploration.trust import trust_on_hidden_items
-from depsue.policies.cached import CachedRewardModel
+from depsue.exploration.settings import ExploreSettings, in_words
 from depsue.progress import Watch, silent
-from depsue.promises import Promise
-from depsue.protocols import Policy, RewardModel
-from depsue.rewards import Blend, LinearRewardModel, RewardSettings, fit_linear, fit_rewards
+from depsue.promises import Floor
+from depsue.protocols import Policy
 
-
-@dataclass(frozen=True)
-class PlanSettings:
-    """What is planned for."""
-
-    aim: Aim = Aim()
-    """Floors, delta, the most novelty."""
-    objective: str | float = MOST_NOVELTY
-    """"most novelty", "most value", "balanced", or a weight: value / V(pi0) + weight x novelty."""
-    wish: float | None = None
-    """A novelty whose number of rows is asked for."""
-    campaign: str = "exploration"
-    """The name that the folds depend on: the same as when certifying."""
-    fractions: tuple[float, float, float] = FRACTIONS
-    """Shares of learn, select and certify."""
-    described: bool = True
-    """Whether features say anything of the novel items."""
-    rewards: RewardSettings = RewardSettings()
-    """How q-hat is fitted."""
-
-    def __post_init__(self) -> None:
-        require_objective(self.objective)
-        if self.wish is not None:
-            require_wish(self.wish, self.aim)
+LEVELS = 9
+"""Of the frontier's table, about."""
+CAMPAIGN = "exploration"
+"""The name of a campaign that nobody named: the folds depend on it."""
 
 
 @dataclass(frozen=True)
@@ -74,140 +46,229 @@ class Point:
 
     Args:
         novelty: nu.
-        value: anticipated, novel items as q-hat sees them.
+        value: anticipated, novel items as q-hat sees them and as far as it is believed.
         worst: anticipated, if novel items earn nothing.
-        room: how far above its floor the bound is likely to lie, for the promise that binds.
-        policy: pi_old, in words.
-        binds: the promise with the least room.
+        headroom: how far above its floor the bound is likely to lie, for the promise that binds.
+        binds: the name of that promise.
+        what: something to certify, what is certain beside pi0, or pi0.
+        tilt: how its pi_old is made.
     """
 
     novelty: float
     value: float
     worst: float
-    room: float
-    policy: str
-    binds: str = "reward"
+    headroom: float
+    binds: str
+    what: Literal["certified", "certain", "pi0"]
+    tilt: Tilt = Tilt()
+
+    @property
+    def policy(self) -> str:
+        """pi_old, in words."""
+        return "Naive Safe Exploration (pi0)" if self.what == "certain" else str(self.tilt)
 
 
 @dataclass(frozen=True)
-class Kept:
+class PromiseForecast:
     """One promise, at the pick.
 
     Args:
-        name, floor: of the promise; the floor in words.
+        name, floor: of the promise.
         delta: its part.
         rows: certifying rows (or independent units) that it is about.
-        logging_value: pi0's value in it.
-        room: how far above the floor its bound is likely to lie, over that value.
+        pi0_value: pi0's value in it.
+        headroom: how far above the floor its bound is likely to lie, over that value.
     """
 
     name: str
-    floor: str
+    floor: Floor
     delta: float
     rows: float
-    logging_value: float
-    room: float
+    pi0_value: float
+    headroom: float
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """The pick as something to certify: `certify(chosen.levels, folds, chosen.rules, Reads())`.
+@dataclass(frozen=True)
+class RewardModelFacts:
+    """What was found about q-hat.
 
     Args:
-        levels: mixtures with the pick's pi_old, safest first; None stands for a pi0 that cannot
-            be called.
-        rules: the promises, delta, the clip, and the bound that is likely to cost least.
+        rows, rewarded: learn and select rows, and those with a reward.
+        mean_reward: of those rows.
+        slope: of rewards by predictions on rows that it was not fitted on, less a standard error.
+        trust: share of what it says of unseen items that is believed.
+        own: whether it is a model of one's own, which is taken at its word.
     """
 
-    levels: MixtureLadder
-    rules: Rules
+    rows: int
+    rewarded: int
+    mean_reward: float
+    slope: float
+    trust: float
+    own: bool
+
+
+@dataclass(frozen=True)
+class PropensityFacts:
+    """What the test of the propensities said: rows tested, mean of m/p, its lower bound, notes."""
+
+    rows: int
+    mean: float
+    bound: float
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the logs say about showing new items.
+    """What the logs say about showing new items in a round.
 
     Args:
+        campaign, round: of which.
+        settings: what is planned for.
         rows, certifying: logged rows, and independent values (rows or units) in the fold to come.
+        units: whether rows belong to units.
+        r_max: the largest possible reward.
+        novel_shown: whether novel items have been shown, so that their rewards count.
         certain: the novelty that needs no data.
         frontier: for rising novelty, the best anticipated value that is likely to be certified.
         reaches: the boldest point of each candidate that has one.
-        pick: what the objective says.
-        why: in a sentence.
+        pick: what is likely to be served: the best by the objective of what is likely to pass, what
+            is certain, and pi0.
         enough: whether more than the certain level is likely.
-        times: (multiple of the rows, novelty likely then).
-        needed: (novelty, rows in all; None if no number would do).
-        needed_rests_on: what the numbers of rows rest on.
-        model: what was found about q-hat.
-        propensities: what the test of them said.
-        notes, assumptions: a sentence each.
+        times: what more rows would buy.
+        needed: rows that novelties need.
+        assumed: what those numbers rest on where the logs cannot tell; None where they can.
+        reward_model: what was found about q-hat.
+        propensities: what the test of them said; None where it was not asked.
+        declared: assumptions of the one who plans, a sentence each.
         promises: each promise at the pick.
-        chosen: the pick as something to certify; None where it is certain. Not in the JSON.
+        candidate: what the round would put to the test. Not in the JSON.
     """
 
+    campaign: str
+    round: int
+    settings: ExploreSettings
     rows: int
     certifying: float
+    units: bool
+    r_max: float
+    novel_shown: bool
     certain: float
     frontier: tuple[Point, ...]
     reaches: tuple[Point, ...]
     pick: Point
-    why: str
     enough: bool
-    times: tuple[tuple[int, float], ...]
-    needed: tuple[tuple[float, float | None], ...]
-    needed_rests_on: str
-    model: str
-    propensities: str
-    notes: tuple[str, ...]
-    assumptions: tuple[str, ...]
-    promises: tuple[Kept, ...]
-    chosen: Chosen | None = field(repr=False, compare=False)
+    times: tuple[MoreRows, ...]
+    needed: tuple[RowsNeeded, ...]
+    assumed: AssumedRows | None
+    reward_model: RewardModelFacts
+    propensities: PropensityFacts | None
+    promises: tuple[PromiseForecast, ...]
+    candidate: FrozenCandidate = field(repr=False, compare=False)
+    declared: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """JSON values."""
-        found = asdict(replace(self, chosen=None))
-        del found["chosen"]
-        return found
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """reward = level + used (q-hat - centre): what rows that q-hat has not seen say of it.
-
-    Args:
-        slope: of rewards on predictions.
-        error: its standard error.
-        level: the mean reward.
-        centre: the mean prediction.
-        r_max: the largest possible reward.
-    """
-
-    slope: float
-    error: float
-    level: float
-    centre: float
-    r_max: float
-
-    @classmethod
-    def of(cls, q_hat: FloatArray, rows: LoggedData) -> Calibration:
-        """From (m,) predictions for rows that the model has not seen."""
-        variance, y = float(q_hat.var()), rows.reward
-        slope = error = 0.0
-        if variance > 1e-12:
-            slope = float(((q_hat - q_hat.mean()) * y).mean()) / variance
-            error = float(y.std()) / math.sqrt(variance * len(y))
-        level = max(float(y.mean()), 0.5 * rows.r_max / len(y))  # never quite 0
-        return cls(slope, error, level, float(q_hat.mean()), rows.r_max)
+        """JSON values: every field but the candidate, and the sentences."""
+        values: dict[str, Any] = codec.plain(replace(self, candidate=None))  # type: ignore[arg-type]
+        del values["candidate"]
+        sentences = {"why": self.why, "needed_rests_on": self.needed_rests_on, "model": self.model}
+        return values | sentences | {"assumptions": list(self.assumptions)}
 
     @property
-    def used(self) -> float:
-        """The slope less one standard error, within [0, 1]."""
-        return min(max(self.slope - self.error, 0.0), 1.0)
+    def why(self) -> str:
+        """Why this pick, or why not more."""
+        pick, certain = self.pick, self.certain
+        if self.enough:
+            return _why_enough(pick, self.settings)
+        more = next((wish for wish in self.needed if wish.novelty > certain), None)
+        would = "nothing shows that more rows would do: so far q-hat sees too little difference"
+        if more is not None and more.rows is not None:
+            would = f"about {about_rows(more.rows)} rows would do for {more.novelty:.1%}"
+        said = f"not enough data for more than the certain level, {certain:.1%}: {would}"
+        if pick.novelty < certain - 1e-9:
+            said += f"; of what is certain, {pick.novelty:.1%} has the most of the objective"
+        if pick.headroom < 0:
+            said += (
+                f"; pi0 itself is not likely to be certified: its bound would lie "
+                f"{-pick.headroom:.1%} of its value below the floor of {pick.binds!r}"
+            )
+        return said
 
-    def __call__(self, q_hat: FloatArray) -> FloatArray:
-        """Predictions, corrected."""
-        wide = np.asarray(q_hat, dtype=np.float64)
-        return np.asarray(np.clip(self.level + self.used * (wide - self.centre), 0.0, self.r_max))
+    @property
+    def needed_rests_on(self) -> str:
+        """What the numbers of rows rest on, and how much hangs on what is assumed."""
+        if self.assumed is None:
+            return (
+                "q-hat as it is now; fitted on more rows it would be better, and on fewer worse, "
+                "which is not counted"
+            )
+        assumed = self.assumed
+        return (
+            f"an assumption, for these rows cannot tell which items are better: that an item one "
+            f"standard deviation better than others earns {math.exp(assumed.spread):.2f} times as "
+            f"much (spread {assumed.spread:g}) at a reward rate of {assumed.rate:.2g}; with half "
+            f"that spread {assumed.novelty:.1%} needs {about_rows(assumed.at_half)} rows, with twice of it "
+            f"{about_rows(assumed.at_double)}"
+        )
+
+    @property
+    def model(self) -> str:
+        """What was found about q-hat."""
+        model = self.reward_model
+        believed = (
+            "it is taken at its word"
+            if model.own
+            else f"{model.trust:.0%} of what it says of new items is believed, as much as came "
+            "true, less a standard error, when items were hidden from it"
+        )
+        return (
+            f"mean reward {model.mean_reward:.4g} over {model.rows:,} learn and select rows "
+            f"({model.rewarded:,} with a reward); on rows that it was not fitted on, rewards "
+            f"follow q-hat with slope {model.slope:.2f}, a standard error taken off; {believed}"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the figures rest on."""
+        limits = [f"rewards lie between 0 and {self.r_max:g}"] + [
+            f"{promise.reward} lies between 0 and {promise.r_max:g}"
+            for promise in self.settings.promises
+            if promise.reward is not None
+        ]
+        worthless = (
+            "new items count by their own rewards, as far as they were shown"
+            if self.novel_shown
+            else "novel items count as worth nothing until they have been shown, so the levels do "
+            "not rest on what q-hat says of them; the column value does"
+        )
+        return (
+            "every logged propensity is the probability with which its action was drawn",
+            ", ".join(limits),
+            f"units are independent: the rows of those left to certify with count for about "
+            f"{self.certifying:,.0f} independent rows"
+            if self.units
+            else f"rows are independent draws: {self.certifying:,.0f} of them are left to certify "
+            "with",
+            worthless,
+            "what is served meets the same users and rewards as the logs",
+            f"the certificate is asked for once, in the campaign {self.campaign!r}, on rows that "
+            "this plan has not read; a plan promises nothing",
+            *self.declared,
+        )
+
+
+def _why_enough(pick: Point, settings: ExploreSettings) -> str:
+    said = (
+        f"{in_words(settings.objective)} among levels that are likely to pass (three times in four "
+        "or more)"
+    )
+    if pick.what != "certified":
+        return f"{said}, what is certain and pi0"
+    several = len(settings.promises) > 1
+    return (
+        f"{said}; the bound on its value is likely to lie {pick.headroom:.1%} of V(pi0) above the "
+        "floor" + (f" in the promise that binds, {pick.binds!r}" if several else "") + ", or more"
+    )
 
 
 def about_rows(rows: float | None) -> str:
@@ -220,355 +281,276 @@ def about_rows(rows: float | None) -> str:
     return f"{int(np.ceil(rows / step) * step):,}"
 
 
-def why_words(
-    pick: Point,
-    settings: PlanSettings,
-    enough: bool,
-    certain: float,
-    needed: Sequence[tuple[float, float | None]],
-) -> str:
-    """Why this point, or why not more."""
-    if not enough:
-        more = next(((wish, rows) for wish, rows in needed if wish > certain), None)
-        would = "nothing shows that more rows would do: so far q-hat sees too little difference"
-        if more is not None and more[1] is not None:
-            would = f"about {about_rows(more[1])} rows would do for {more[0]:.1%}"
-        said = f"not enough data for more than the certain level, {certain:.1%}: {would}"
-        if pick.novelty < certain - 1e-9:
-            said += f"; of what is certain, {pick.novelty:.1%} has the most of the objective"
-        if pick.room < 0:
-            said += (
-                f"; pi0 itself is not likely to be certified: its bound would lie {-pick.room:.1%} "
-                f"of its value below the floor of {pick.binds!r}"
-            )
-        return said
-    several = len(settings.aim.promises) > 1
-    return (
-        f"{in_words(settings.objective)} among levels that are likely to pass (three times in four "
-        f"or more); the bound on its value is likely to lie {pick.room:.1%} of V(pi0) above the "
-        f"floor" + (f" in the promise that binds, {pick.binds!r}" if several else "") + ", or more"
-    )
-
-
-def rests_on_words(assumed: Assumed | None, wish: float, others: Sequence[float | None]) -> str:
-    """What the numbers of rows rest on, and how much hangs on what is assumed.
-
-    Args:
-        assumed: None where the logs tell.
-        wish: the novelty of `others`.
-        others: rows for it with half and with twice the spread.
-    """
-    if assumed is None:
-        return (
-            "q-hat as it is now; fitted on more rows it would be better, and on fewer worse, which "
-            "is not counted"
-        )
-    half, double = (about_rows(rows) for rows in others)
-    return (
-        f"an assumption, for these rows cannot tell which items are better: that an item one "
-        f"standard deviation better than others earns {np.exp(assumed.spread):.2f} times as much "
-        f"(spread {assumed.spread:g}) at a reward rate of {assumed.rate:.2g}; with half that "
-        f"spread {wish:.1%} needs {half} rows, with twice of it {double}"
-    )
-
-
-def about_words(found: Calibration, rows: LoggedData, trust: float | None) -> str:
-    """What was found about q-hat; `trust` is how much of its promises of unseen items is believed.
-
-    None says that nothing was rehearsed.
-    """
-    believed = ""
-    if trust is not None:
-        believed = (
-            f"; {trust:.0%} of what it says of new items is believed, as much as came true, less a "
-            "standard error, when items were hidden from it"
-        )
-    return (
-        f"mean reward {found.level:.4g} over {len(rows):,} learn and select rows "
-        f"({int((rows.reward > 0).sum()):,} with a reward); on rows that it was not fitted on, "
-        f"rewards follow q-hat with slope {found.slope:.2f}, standard error {found.error:.2f}"
-        f"{believed}"
-    )
-
-
-def assumed_words(rows: LoggedData, n: float, settings: PlanSettings) -> tuple[str, ...]:
-    """What the figures rest on."""
-    limits = [f"rewards lie between 0 and {rows.r_max:g}"] + [
-        f"{one.reward} lies between 0 and {one.r_max:g}"
-        for one in settings.aim.promises
-        if one.reward is not None
-    ]
-    return (
-        "every logged propensity is the probability with which its action was drawn",
-        ", ".join(limits),
-        f"units are independent: the rows of those left to certify with count for about {n:,.0f} "
-        "independent rows"
-        if rows.unit is not None
-        else f"rows are independent draws: {n:,.0f} of them are left to certify with",
-        "novel items count as worth nothing until they have been shown, so the levels do not rest "
-        "on what q-hat says of them; the column value does",
-        "what is served meets the same users and rewards as the logs",
-        f"the certificate is asked for once, in the campaign {settings.campaign!r}, on rows that "
-        "this plan has not read; a plan promises nothing",
-    )
-
-
-LEVELS = 9
-"""Of the frontier's table, about."""
-NAIVE = "Naive Safe Exploration (pi0)"
-
-
 def plan(
     logs: LoggedData,
-    settings: PlanSettings | None = None,
+    settings: ExploreSettings | None = None,
     *,
+    campaign: str = CAMPAIGN,
+    wish: float | None = None,
     logging_policy: Policy | None = None,
-    fit: Callable[[LoggedData], RewardModel] | None = None,
+    fit: Fit | None = None,
     seed: int = 0,
     watch: Watch = silent,
 ) -> Plan:
-    """The frontier of one round's logs.
+    """Plan the first round of a campaign, on what pi0 logged.
 
     Args:
         logs: rows that pi0 logged.
-        settings: what is planned for.
+        settings: what is planned for; the campaign's.
+        campaign: its name, which the folds depend on.
+        wish: a novelty whose number of rows is asked for.
         logging_policy: pi0, if it can be called.
-        fit: fits a reward model of your own to rows; None fits what certified exploration does.
-        seed: of the reward model.
+        fit: fits a reward model of your own to rows; None fits what a campaign does.
+        seed: of all training, as a campaign's.
         watch: shows progress.
     """
-    settings = settings or PlanSettings()
-    settings = replace(settings, aim=replace(settings.aim, r_max=logs.r_max))
+    settings = settings or ExploreSettings()
+    require_settings(settings, ExploreSettings)
+    require_plannable(settings, logs.r_max)
     require(
         bool(logs.catalogue.novel.any()),
         "there must be a novel item to plan for",
         found="none",
         cure="mark the novel items",
     )
-    folds = three_folds(logs, settings.campaign, settings.fractions)
-    readable = joined([folds.learn, folds.select])
-    for promise in settings.aim.promises:
-        promise.rows(readable)  # refused before the work
+    folds = three_folds(logs, campaign, settings.fractions)
+    for promise in settings.promises:
+        promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")
     report = require_propensities(folds.learn, folds.select, logging_policy=logging_policy)
     watch("propensities", 1, 1, "nothing refutes them")
-
-    def fitted(rows: LoggedData, name: str) -> RewardModel:
-        if fit is not None:
-            return fit(rows)
-        return _fitted(rows, settings, seed, lambda what, *more: watch(f"{name}: {what}", *more))
-
-    n = independent(readable, folds)
-    values = n * len(readable) / max(len(folds.certify), 1)
-    rehearsal = rehearse(readable, fitted, logging_policy, values=values, n=n, seed=seed)
-    model = CachedRewardModel(fitted(folds.learn, "candidates"), readable.contexts)
-    watch("frontier", 0, 1, "")
-    trust = None  # a model of your own is taken at its word
-    if fit is None and settings.described and logs.catalogue.features is not None:
-        trust = trust_on_hidden_items(
-            readable, settings.rewards, strength=FIRST_NOVEL_STRENGTH, even=EVEN, seed=seed
-        )
-    found = _Frontier(rehearsal, model, readable, logging_policy, settings, trust)
-    answer = found.plan(len(logs), report)
-    watch("frontier", 1, 1, "")
-    return answer
+    return plan_round(
+        folds if logging_policy is None else RoundInputs(folds, logging_policy),
+        settings,
+        campaign=campaign,
+        rows=len(logs),
+        wish=wish,
+        fit=fit,
+        propensities=report,
+        seed=rng.derive(seed, "exploration", 1),
+        watch=watch,
+    )
 
 
-def independent(readable: LoggedData, folds: Folds) -> float:
-    """How many independent values the certifying fold is worth, its rewards unread.
+def plan_round(
+    before: RoundInputs | Folds,
+    settings: ExploreSettings,
+    *,
+    campaign: str,
+    rows: int,
+    seed: int,
+    round: int = 1,
+    wish: float | None = None,
+    fit: Fit | None = None,
+    propensities: PropensityReport | None = None,
+    watch: Watch = silent,
+) -> Plan:
+    """Plan any round, from what is there when it begins.
 
-    Rows, or where rows repeat units: units, times how much less their means vary than rows do.
+    Args:
+        before: what is there; the folds alone where pi0 cannot be called.
+        settings: what is planned for.
+        campaign: its name.
+        rows: of the newest logs, in all folds.
+        seed: of the round's training.
+        round: which one.
+        wish, fit: as for `plan`.
+        propensities: what a test of them said.
+        watch: shows progress.
     """
-    if folds.certify.units is None or readable.unit is None:
-        return float(len(folds.certify))
-    means = np.bincount(readable.unit, readable.reward) / np.bincount(readable.unit)
-    rows, units = float(readable.reward.var()), float(means.var())
-    less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
-    return min(len(folds.certify.units) / less, float(len(folds.certify)))
+    folds = before if isinstance(before, Folds) else before.folds
+    require_plannable(settings, folds.learn.r_max)
+    if wish is not None:
+        require_wish(wish, settings)
+    prospect = look_ahead(before, settings, seed=seed, fit=fit, watch=watch)
+    watch("frontier", 0, 1, "")
+    planner = _Planner(prospect)
+    ahead = RowsAhead(prospect, rows, planner.certain, planner.top)
+    calibration = prospect.forecast.calibration
+    readable = joined([folds.learn, folds.select])
+    tested = propensities
+    made = Plan(
+        campaign=campaign,
+        round=round,
+        settings=settings,
+        rows=rows,
+        certifying=prospect.n,
+        units=readable.unit is not None,
+        r_max=readable.r_max,
+        novel_shown=prospect.forecast.shown,
+        certain=planner.certain,
+        frontier=planner.frontier(),
+        reaches=planner.reaches,
+        pick=planner.pick,
+        enough=planner.enough,
+        times=ahead.times(),
+        needed=ahead.needed(wish),
+        assumed=ahead.assumed_rows(),
+        reward_model=RewardModelFacts(
+            rows=len(readable),
+            rewarded=int((readable.reward > 0).sum()),
+            mean_reward=float(readable.reward.mean()),
+            slope=calibration.slope,
+            trust=prospect.forecast.trust,
+            own=fit is not None,
+        ),
+        propensities=None
+        if tested is None
+        else PropensityFacts(tested.n, tested.mean, tested.bound, tuple(tested.notes)),
+        promises=planner.promises(),
+        candidate=prospect.frozen(),
+    )
+    watch("frontier", 1, 1, "")
+    return made
 
 
-class _Frontier:
-    """Every candidate's reach, and the choice among them."""
+def require_plannable(settings: ExploreSettings, r_max: float) -> None:
+    """Refuse floors and limits that no plan can be made for."""
+    for promise in settings.promises:
+        ratio, absolute = promise.floor.ratio, promise.floor.absolute
+        require(
+            ratio is None or ratio <= 1,
+            "the floor must lie in (0, 1]",
+            found=short(ratio),
+            cure="0.95 asks for 95% of pi0's value; an absolute floor is --floor-value",
+        )
+        most = r_max if promise.r_max is None else promise.r_max
+        require(
+            absolute is None or absolute < most,
+            f"an absolute floor must lie below r_max, {most:g}",
+            found=short(absolute),
+            cure="it is a mean reward for each decision",
+        )
+    most = settings.max_novelty
+    ok = is_real(most) and 0 < most < 1
+    require(ok, "the most novelty must lie in (0, 1)", found=short(most), cure="0.5")
 
-    def __init__(
-        self,
-        rehearsal: Rehearsal,
-        model: RewardModel,
-        readable: LoggedData,
-        logging_policy: Policy | None,
-        settings: PlanSettings,
-        trust: float | None,
-    ) -> None:
-        self.trust = trust
-        self.rehearsal, self.readable, self.settings = rehearsal, readable, settings
-        self.aim, self.n, self.pi0 = settings.aim, rehearsal.n, logging_policy
-        self.nus, self.sides = self.aim.novelties, rehearsal.sides(self.aim)
-        fewest = min(int((side.reward > 0).sum()) for side in self.sides)
-        self.told, self.names = fewest >= FEWEST_REWARDS, rehearsal.names
-        self.of = self._moments(self.n)
-        self.places = [reach(found, self.n, self.aim) for found in self.of] if self.told else []
-        self.parts = parts_of(model, readable, logging_policy)
-        self.new = novel_choice(model, readable, settings.described)
-        self.calibration = Calibration.of(rehearsal.predicted, rehearsal.rows)
-        whole, clip = rehearsal.side(Promise()), clip_for(self.n)
-        earned = [rehearsal.moments(k, whole, clip) for k in range(len(self.names))]
-        self.base = float(earned[0].first[0]) or 1.0
-        gains = [float(one.first[1] - one.first[0] - one.error) for one in earned]
-        self.values = [1 + gain / self.base for gain in gains]
-        self.fresh = 0.0
-        if settings.described:
-            promised = value_by(model, self.new, readable, self.calibration)
-            self.fresh = (1.0 if trust is None else trust) * promised / self.base
 
-    def at(self, n: float) -> list[Sequence[Moments]]:
-        """What is known of the candidates; of none where rewards are too few."""
-        return self._moments(n) if self.told else []
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """The points of a plan.
 
-    def _moments(self, n: float) -> list[Sequence[Moments]]:
-        """For every candidate the moments of each promise, clipped as for n certifying rows."""
-        return [
-            [self.rehearsal.moments(k, side, clip_for(n)) for side in self.sides]
-            for k in range(len(self.names))
-        ]
+    Args:
+        prospect: what is known ahead of the round.
+    """
 
-    def points(self, k: int, nu: FloatArray, left: FloatArray | None = None) -> list[Point]:
-        """Candidate k at each of the novelties."""
-        left = rooms(self.of[k], nu, self.n, self.aim) if left is None else left
-        worst = (1 - nu) * self.values[k]
-        columns = (one.tolist() for one in (nu, worst + nu * self.fresh, worst, left.min(axis=0)))
-        binds = [self.aim.promises[place].name for place in left.argmin(axis=0)]
-        name = self.names[k]
-        return [Point(a, b, c, d, name, e) for a, b, c, d, e in zip(*columns, binds, strict=True)]
+    prospect: Prospect
 
-    def certain_points(self, nu: FloatArray) -> list[Point]:
-        """pi0 beside new items, at levels that are certain under relative floors."""
-        left = rooms(self.of[0], nu, self.n, self.aim)
-        for place, promise in enumerate(self.aim.promises):
-            if promise.floor.ratio is not None:
-                left[place] = np.maximum(1 - nu - promise.floor.ratio, 0.0)
-        name = NAIVE if self.aim.certain > 0 else self.names[0]
-        return [replace(point, policy=name) for point in self.points(0, nu, left)]
+    @cached_property
+    def certain(self) -> float:
+        """The novelty beside pi0 that needs no data."""
+        return round(self.prospect.settings.certain, 9)
 
-    def all_points(self) -> list[Point]:
-        """Every level of every candidate that is likely to pass, and the certain ones."""
-        certain = self.aim.certain
-        found = self.certain_points(np.append(self.nus[self.nus < certain - 1e-9], certain))
-        for k, places in enumerate(self.places):
-            if len(places):
-                found += self.points(k, self.nus[places])
-        return found
+    @cached_property
+    def pick(self) -> Point:
+        """What is likely to be served."""
+        prospect = self.prospect
+        choice = prospect.likely_choice(prospect.choosing, prospect.n)
+        if choice.what != "certified":
+            return self._beside_pi0(round(choice.novelty, 9), choice.what)
+        place = int(np.abs(prospect.novelties - choice.novelty).argmin())
+        return self._points(prospect.choosing.candidate, [place])[0]
 
-    def worth(self, point: Point) -> tuple[float, float]:
-        """What the objective says of a point; ties go to the other of value and novelty."""
-        value, novelty = np.array([point.value]), np.array([point.novelty])
-        other = point.value if self.settings.objective == MOST_NOVELTY else point.novelty
-        return float(worth(self.settings.objective, value, novelty)[0]), other
+    @cached_property
+    def likely_points(self) -> list[list[Point]]:
+        """Every level that is likely to pass, for each candidate that has one."""
+        prospect = self.prospect
+        places = [(c, prospect.likely(c, prospect.n)) for c in prospect.candidates]
+        return [self._points(candidate, at.tolist()) for candidate, at in places if len(at)]
 
-    def plan(self, rows: int, report: PropensityReport) -> Plan:
-        """All of it, in words and numbers."""
-        points, aim, certain = self.all_points(), self.aim, self.aim.certain
-        pick = max(points, key=self.worth)
+    @property
+    def reaches(self) -> tuple[Point, ...]:
+        """The boldest point of each candidate that has one."""
+        return tuple(points[-1] for points in self.likely_points)
+
+    @property
+    def top(self) -> float:
+        """The boldest level that is likely to pass, or certain."""
+        return max([self.certain, *(point.novelty for point in self.reaches)])
+
+    @property
+    def enough(self) -> bool:
+        """Whether more than the certain level is likely."""
+        return self.top > self.certain + 1e-9
+
+    def frontier(self) -> tuple[Point, ...]:
+        """For rising novelty, the point with the most value among those at that level."""
+        what: Literal["certain", "pi0"] = "certain" if self.certain > 0 else "pi0"
+        nus = [nu for nu in self.prospect.novelties.tolist() if nu < self.certain - 1e-9]
+        points = [self._beside_pi0(nu, what) for nu in [*nus, self.certain]]
+        points += [point for of_candidate in self.likely_points for point in of_candidate]
         top = max(point.novelty for point in points)
-        enough = top > certain + 1e-9
-        usual = self._assumed(USUAL)
-        more = MoreRows(self.at, aim, n=self.n, rows=rows, top=top, usual=usual)
-        needed, wish = more.needed(self.settings.wish), round(certain + MORE, 6)
-        spreads = (USUAL / 2, 2 * USUAL) if more.assumed else ()
-        others = [more.rows(wish, self._assumed(spread)) for spread in spreads]
-        return Plan(
-            rows=rows,
-            certifying=self.n,
-            certain=certain,
-            frontier=_envelope(points, certain),
-            reaches=tuple(
-                self.points(k, self.nus[places[-1:]])[0]
-                for k, places in enumerate(self.places)
-                if len(places)
-            ),
-            pick=pick,
-            why=why_words(pick, self.settings, enough, certain, needed),
-            enough=enough,
-            times=more.times(),
-            needed=needed,
-            needed_rests_on=rests_on_words(more.assumed, wish, others),
-            model=about_words(self.calibration, self.readable, self.trust),
-            propensities=str(report).splitlines()[0],
-            notes=report.notes,
-            assumptions=assumed_words(self.readable, self.n, self.settings),
-            promises=self._kept(pick),
-            chosen=self._chosen(pick),
+        even = [nu for nu in np.linspace(0.0, top, LEVELS) if abs(nu - self.certain) > top / 40]
+        step = float(np.diff(self.prospect.novelties[:2], prepend=0.0)[-1])
+        near = 0.6 * step
+        best = []
+        for level in sorted({*even, self.certain}):
+            here = [point for point in points if abs(point.novelty - level) < near]
+            best += [max(here, key=lambda point: point.value)] if here else []
+        return tuple(best)
+
+    def _points(self, candidate: Candidate, places: Sequence[int]) -> list[Point]:
+        """Some levels of a candidate."""
+        prospect = self.prospect
+        left, values = prospect.headroom(candidate, prospect.n), prospect.values(candidate)
+        unit = prospect.forecast.pi0_values[0] or 1.0
+        points = []
+        for place in places:
+            nu, binds = float(prospect.novelties[place]), int(left[:, place].argmin())
+            points.append(
+                Point(
+                    novelty=nu,
+                    value=float(values[place]),
+                    worst=(1 - nu) * candidate.sums[0].old.value / unit,
+                    headroom=float(left[binds, place]),
+                    binds=prospect.settings.promises[binds].name,
+                    what="certified",
+                    tilt=candidate.old.tilt,
+                )
+            )
+        return points
+
+    def _beside_pi0(self, nu: float, what: Literal["certain", "pi0"]) -> Point:
+        """New items beside pi0, at a level that is certain under relative floors."""
+        left, expected = self._headroom_beside_pi0(nu), self.prospect.expected
+        binds = int(np.argmin(left))
+        return Point(
+            novelty=nu,
+            value=expected.value(nu, naive=True),
+            worst=(1 - nu) * expected.logging,
+            headroom=left[binds],
+            binds=self.prospect.settings.promises[binds].name,
+            what=what,
         )
 
-    def _assumed(self, spread: float) -> Assumed:
-        """What is assumed where the rehearsal cannot tell: pi0's rewards are as they are."""
-        largest = [self.aim.largest(promise) for promise in self.aim.promises]
-        rates = [
-            (min(max(float(one.first[0]) / r_max, 1e-9), 0.9), one.share)
-            for one, r_max in zip(self.of[0], largest, strict=True)
+    def _headroom_beside_pi0(self, nu: float) -> list[float]:
+        """Of each promise: 1 - nu - rho is certain, an absolute floor must be shown."""
+        pi0 = self.prospect.candidates[0]  # its pi_old is pi0 itself
+        left = self.prospect.headroom(pi0, self.prospect.n, np.array([nu]))[:, 0]
+        return [
+            float(room) if promise.floor.ratio is None else max(1 - nu - promise.floor.ratio, 0.0)
+            for promise, room in zip(self.prospect.settings.promises, left, strict=True)
         ]
-        rate = min(self.calibration.level / self.calibration.r_max, 0.9)
-        return Assumed(rate, spread, tuple(rates))
 
-    def _kept(self, pick: Point) -> tuple[Kept, ...]:
+    def promises(self) -> tuple[PromiseForecast, ...]:
         """Each promise at the pick."""
-        k = self._candidate(pick)
-        left = rooms(self.of[k], np.array([pick.novelty]), self.n, self.aim)[:, 0]
-        found = []
-        for promise, one, room in zip(self.aim.promises, self.of[k], left, strict=True):
-            ratio, base = promise.floor.ratio, float(one.first[0])
-            if k == 0 and ratio is not None:
-                room = max(1 - pick.novelty - ratio, 0.0)
-            size = self.n * one.share
-            found.append(
-                Kept(promise.name, str(promise.floor), self.aim.each, size, base, float(room))
+        prospect, pick, rules = self.prospect, self.pick, self.prospect.rules
+        if pick.what == "certified":
+            at = np.array([pick.novelty])
+            left = prospect.headroom(prospect.choosing.candidate, prospect.n, at)[:, 0].tolist()
+        else:
+            left = self._headroom_beside_pi0(pick.novelty)
+        asked = prospect.forecast.requirements(rules, rules.left(rules.delta))
+        return tuple(
+            PromiseForecast(
+                name=promise.name,
+                floor=promise.floor,
+                delta=requirement.delta,
+                rows=prospect.n * requirement.share,
+                pi0_value=requirement.pi0_value,
+                headroom=room,
             )
-        return tuple(found)
-
-    def _candidate(self, pick: Point) -> int:
-        return 0 if pick.policy == NAIVE else self.names.index(pick.policy)
-
-    def _chosen(self, pick: Point) -> Chosen | None:
-        """The pick's candidate, from its safest level on; None if it needs no certificate."""
-        if pick.policy == NAIVE:
-            return None
-        k = self._candidate(pick)
-        rules = Rules(self.aim.promises, self.aim.delta, clip=clip_for(self.n))
-        left = rooms(self.of[k], self.nus, self.n, self.aim).min(axis=0)
-        start, end = int(left.argmax()), len(self.nus) - 1
-        if self.settings.objective != MOST_NOVELTY:
-            end = int(np.abs(self.nus - pick.novelty).argmin())
-        step = 1 if end >= start else -1
-        nus = self.nus[np.arange(start, end + step, step)]
-        part = self.parts[k]
-        kept = part.kept if part.tilt is not None else 1.0
-        shares = np.stack([(1 - nus) * kept, (1 - nus) * (1 - kept), nus], axis=1)
-        tilt = part.tilt if part.tilt is not None else self.new
-        used = [place for place in range(3) if shares[:, place].any()]
-        every = (self.pi0, tilt, self.new)
-        levels = MixtureLadder(tuple(every[place] for place in used), shares[:, used])
-        bound = tighter_bound(self.of[k], pick.novelty, self.n, self.aim)
-        return Chosen(levels, replace(rules, bound=bound))
-
-
-def _fitted(rows: LoggedData, settings: PlanSettings, seed: int, watch: Watch) -> RewardModel:
-    """q-hat: what certified exploration uses; linear without features."""
-    if rows.catalogue.features is None:  # nothing tells items apart: no tilt
-        flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
-        return LinearRewardModel(float(rows.reward.mean()), *flat, rows.r_max)
-    linear = fit_linear(rows)
-    if not settings.described:
-        return linear
-    return Blend([fit_rewards(rows, settings.rewards, seed=seed, watch=watch), linear])
-
-
-def _envelope(points: Sequence[Point], certain: float) -> tuple[Point, ...]:
-    """For rising novelty, the point with the most value among those at that level."""
-    top = max(point.novelty for point in points)
-    even = [x for x in np.linspace(0.0, top, LEVELS).tolist() if abs(x - certain) > top / 40]
-    levels = sorted({*even, certain})
-    found: list[Point] = []
-    for level in levels:
-        near = [p for p in points if abs(p.novelty - level) < 6e-4]
-        if near:
-            found.append(max(near, key=lambda p: p.value))
-    return tuple(found)
+            for promise, requirement, room in zip(
+                prospect.settings.promises, asked, left, strict=True
+            )
+        )

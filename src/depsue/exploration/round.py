@@ -1,23 +1,18 @@
-"""Certified exploration: the boldest mixture of old and new that the certificate allows.
+"""One round of certified exploration: the boldest mixture of old and new that a certificate allows.
 
-One round: fix a list of mixtures (1 - nu) pi_old + nu pi_new, safest first (`prepare`); let the
-certifying fold say how far down the list to go (`certify_round`). While novel actions have not been
-shown their reward counts as zero, so nu is what the tilt earned above the floor; once they have
-been, their own rewards count.
-
-What one round of exploration fixes before the certifying rows are read.
-
-On the learn fold q-hat is fitted. On the select fold the supported policy pi_old with the best
-anticipated bound is found and a policy pi_new over novel actions; the mixtures
-(1 - nu) pi_old + nu pi_new are listed, safest first; bound and control variate are chosen.
+`look_ahead` learns q-hat on the learn fold and forecasts, on the select fold, what a certificate
+would say of every candidate (1 - nu) pi_old + nu pi_new. `prepare` freezes the one whose likely end
+is best by the objective: its mixtures in the order in which they are tested, safest first, the
+bound and the control variate. `certify_round` lets the certifying fold say how far down the list to
+go, and chooses what to serve. While novel actions have not been shown their reward counts as zero,
+so nu is what pi_old earned above the floor; once they have been, their own rewards count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 
@@ -38,26 +33,24 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require, require_settings
+from depsue.exploration.choices import Choice, Expected, choices, ranked
 from depsue.exploration.forecast import (
+    FEWEST_REWARDS,
     FIRST_NOVEL_STRENGTH,
     Candidate,
     Forecast,
-    margins,
-    within_limits,
+    LoggedForecast,
 )
-from depsue.exploration.settings import BALANCED, MOST_NOVELTY, ExploreSettings, worth
+from depsue.exploration.headroom import clip_for, headroom, likely, margins, run_around
+from depsue.exploration.settings import ExploreSettings, worth
 from depsue.exploration.trust import trust_on_hidden_items
 from depsue.policies import BasePolicy, Mixture
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
-from depsue.rewards import Blend, fit_linear, fit_rewards
+from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards
 from depsue.rewards.fit import heldout_split
 
-DEVIATIONS = 2.3
-"""Standard errors that the bound costs, about; candidates are compared with it."""
-WEIGHT_SHARE, SMALLEST_CLIP = 8.0, 5.0
-"""No weight counts for more than sqrt(n) / 8: beyond it, one row would decide."""
 STEPS = {False: 0.001, True: 0.01}
 """Between levels; wider once novel actions have been shown, where far more is possible."""
 MOST_WHEN_PAIRED = 0.9
@@ -65,6 +58,9 @@ MOST_WHEN_PAIRED = 0.9
 BOUNDS = ("normal", "betting", "smoothing")
 MOST_PAIRS = 30_000_000
 """Contexts x actions that these are compared on."""
+
+Fit = Callable[[LoggedData], RewardModel]
+"""Fits a reward model of one's own to rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,25 +89,12 @@ class RoundInputs:
     trust: float | None = None
 
 
-@dataclass(frozen=True)
-class Expected:
-    """value / V(pi0) that is anticipated of pi_old, of pi_new and of pi0 itself."""
-
-    old: float
-    new: float
-    logging: float
-
-    def value(self, novelty: float, *, naive: bool = False) -> float:
-        """Of a mixture; `naive` has pi0 for pi_old."""
-        return (1 - novelty) * (self.logging if naive else self.old) + novelty * self.new
-
-
 @dataclass(frozen=True, eq=False)
 class FrozenCandidate:
     """What is to be certified, all of it fixed.
 
     Args:
-        levels: mixtures of pi_old and pi_new, safest first.
+        levels: mixtures of pi_old and pi_new, safest first; the last part is pi_new.
         new: pi_new.
         rules: the rules of the certificate.
         expected: of pi_old, pi_new and pi0.
@@ -138,171 +121,342 @@ def prepare(
         seed: of the reward model.
         watch: shows progress.
     """
-    folds, pi0 = before.folds, before.logging_policy
+    return look_ahead(before, settings, seed=seed, watch=watch).frozen()
+
+
+@dataclass(frozen=True, eq=False)
+class Choosing:
+    """The candidate with the best likely end, and the way to it.
+
+    Args:
+        candidate: which.
+        places: of its levels among the novelties, in the order in which they are tested.
+    """
+
+    candidate: Candidate
+    places: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """What the learn and select folds say of a round to come.
+
+    Args:
+        folds: the newest logs.
+        logging_policy: pi0; None where it cannot be called.
+        base: the policy that logged the newest rows.
+        settings: how.
+        model: q-hat.
+        contexts: of all rows that may be read.
+        forecast: the sums of every part.
+        rules: of the certificate to come, but for its bound and control variate.
+        n: independent values that the certifying fold is worth.
+        novelties: (L,) that are compared.
+        rewarded: rows with a reward, of those that may be read, in the promise with the fewest.
+    """
+
+    folds: Folds
+    logging_policy: Policy | None
+    base: Policy | None
+    settings: ExploreSettings
+    model: RewardModel
+    contexts: FloatArray
+    forecast: Forecast
+    rules: Rules
+    n: float
+    novelties: FloatArray
+    rewarded: int
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Every candidate, with weights clipped as the certificate will."""
+        return self.forecast.candidates(self.settings)
+
+    def candidates_for(self, n: float) -> list[Candidate]:
+        """Every candidate, with weights clipped as for n certifying values."""
+        if n == self.n:
+            return self.candidates
+        return self.forecast.clipped(clip_for(n)).candidates(self.settings)
+
+    @cached_property
+    def choosing(self) -> Choosing:
+        """The candidate that the round tests."""
+        return self.choose(self.candidates, self.n)
+
+    def choose(self, candidates: Sequence[Candidate], n: float) -> Choosing:
+        """The candidate with the best likely end, and the path to it."""
+        asked = self.forecast.requirements(self.rules, self.rules.delta)
+        nus, units = self.novelties, self.units
+        best: tuple[float, Choosing] | None = None
+        for candidate in candidates:
+            rooms = [
+                unit * margins(sums, nus, requirement, n=n)
+                for unit, sums, requirement in zip(units, candidate.sums, asked, strict=True)
+            ]
+            room = np.min(rooms, axis=0)
+            safest = int(room.argmax())
+            wanted = worth(self.settings.objective, self.values(candidate), nus)
+            end, score = int(wanted.argmax()), float(wanted[run_around(room, safest)].max())
+            if room[safest] < 0:  # nothing is likely to pass: the least unlikely is tried
+                score = -1e3 + float(room[safest])
+            step = 1 if end >= safest else -1
+            if best is None or score > best[0]:
+                best = (score, Choosing(candidate, np.arange(safest, end + step, step)))
+        if best is None:
+            raise RuntimeError("there is always a candidate: pi0 itself")
+        return best[1]
+
+    @property
+    def units(self) -> list[float]:
+        """What puts margins of each promise on the scale of the first: V(pi0) there / here."""
+        first, *others = self.forecast.pi0_values
+        return [1.0, *(first / (value or 1.0) for value in others)]
+
+    def values(self, candidate: Candidate) -> FloatArray:
+        """(L,) value / V(pi0) of a candidate at each novelty, by the first promise's reward."""
+        unit, nus = self.forecast.pi0_values[0], self.novelties
+        return candidate.sums[0].value(nus) / unit if unit > 0 else 0 * nus
+
+    def headroom(self, candidate: Candidate, n: float, nu: FloatArray | None = None) -> FloatArray:
+        """(promises, L) how far above its floor each bound is likely to lie, over V(pi0)."""
+        asked = self.forecast.requirements(self.rules, self.rules.left(self.rules.delta))
+        return headroom(candidate.sums, self.novelties if nu is None else nu, asked, n)
+
+    def likely(self, candidate: Candidate, n: float) -> IntArray:
+        """Places of the novelties that are likely to pass; none where rewards are too few."""
+        if self.rewarded < FEWEST_REWARDS:
+            return np.zeros(0, dtype=np.int64)
+        return likely(self.headroom(candidate, n))
+
+    def end(self, choosing: Choosing, n: float) -> int | None:
+        """Place of the last level that is likely to pass on the way; None if not even the first."""
+        passing = set(self.likely(choosing.candidate, n).tolist())
+        end = None
+        for place in choosing.places.tolist():
+            if place not in passing:
+                break
+            end = place
+        return end
+
+    def likely_choice(self, choosing: Choosing, n: float) -> Choice:
+        """What would be served if n certifying values come out as forecast."""
+        expected, certain = self.expected_of(choosing.candidate), self.settings.certain
+        options = [Choice("pi0", 0.0, expected.value(0.0, naive=True), "")]
+        if certain > 0:
+            options.append(Choice("certain", certain, expected.value(certain, naive=True), ""))
+        end = self.end(choosing, n)
+        if end is not None:
+            nu = float(self.novelties[end])
+            options.append(Choice("certified", nu, expected.value(nu), ""))
+        return ranked(options[::-1], self.settings)[0]
+
+    @property
+    def expected(self) -> Expected:
+        """What is anticipated of the chosen candidate."""
+        return self.expected_of(self.choosing.candidate)
+
+    def expected_of(self, candidate: Candidate) -> Expected:
+        """What is anticipated of a candidate."""
+        unit = self.forecast.pi0_values[0] if self.forecast.pi0_values[0] > 0 else np.inf
+        sums = candidate.sums[0]
+        return Expected(sums.old.value / unit, sums.new.value / unit, sums.pi0.value / unit)
+
+    def frozen(self) -> FrozenCandidate:
+        """The chosen candidate with its levels, its bound and its control variate."""
+        folds, pi0, base, model = self.folds, self.logging_policy, self.base, self.model
+        candidate, path = self.choosing.candidate, self.novelties[self.choosing.places]
+        new = self._cached(candidate.new.policy)
+        control = None
+        if pi0 is not None and base is not None:
+            old = candidate.old.policy
+            parts = (pi0 if old is pi0 else self._cached(old), new)
+            ladder = MixtureLadder(parts, np.stack([1 - path, path], axis=1))
+            largest_q = float(self.forecast.q_hat.max())
+            control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
+        else:  # None stands for pi0
+            share = 1.0 if candidate.old.policy is None else candidate.old.pi0_share
+            shares = np.stack([(1 - path) * share, (1 - path) * (1 - share), path], axis=1)
+            used = [k for k in range(3) if k == 2 or shares[:, k].any()]
+            every = (None, candidate.old.policy, new)
+            ladder = MixtureLadder(tuple(every[k] for k in used), shares[:, used])
+        pairing = None if base is pi0 else pi0
+        return FrozenCandidate(
+            ladder,
+            new,
+            _sharpened(self.rules, ladder, folds, control, pairing, self.units),
+            self.expected,
+            trust=self.forecast.trust,
+            model=model,
+        )
+
+    def _cached(self, part: Policy | None) -> Policy:
+        if part is None:
+            raise RuntimeError("only the old part may be a pi0 that cannot be called")
+        return part if isinstance(part, CachedPolicy) else CachedPolicy(part, self.contexts)
+
+
+def look_ahead(
+    before: RoundInputs | Folds,
+    settings: ExploreSettings,
+    *,
+    seed: int,
+    fit: Fit | None = None,
+    watch: Watch = silent,
+) -> Prospect:
+    """Learn q-hat and forecast the round; reads the learn and select folds only.
+
+    Args:
+        before: what is there; the folds alone where pi0 cannot be called.
+        settings: how.
+        seed: of the reward model.
+        fit: fits a reward model of one's own, which is taken at its word; None fits q-hat.
+        watch: shows progress.
+    """
+    inputs = None if isinstance(before, Folds) else before
+    folds = before if isinstance(before, Folds) else before.folds
     require(
         bool(folds.learn.catalogue.novel.any()),
         "there must be a novel action to explore",
         cure="mark the novel actions",
     )
-    base = pi0 if before.base is None else before.base
-    for fold in (folds.learn, folds.select):  # a certificate rests on them
-        require_drawn_by(base, fold)
-    rows = joined([*_apart(before.earlier, folds.certify), folds.learn])
+    pi0 = base = None
+    if inputs is not None:
+        pi0 = inputs.logging_policy
+        base = pi0 if inputs.base is None else inputs.base
+        for fold in (folds.learn, folds.select):  # a certificate rests on them
+            require_drawn_by(base, fold)
+    readable = joined([folds.learn, folds.select])
+    rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
+    earlier = () if inputs is None else _apart(inputs.earlier, folds.certify)
+    rows = joined([*earlier, folds.learn])
     if len(rows) > settings.most_rows:
         draw = rng.generator(seed, "rows for q-hat")
         rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
-    fitted = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
     seen, heldout = heldout_split(rows, settings.rewards, seed=seed)
-    linear = fit_linear(seen)
     calibrating = joined([heldout, folds.select])
     contexts = joined([rows, calibrating]).contexts
-    model = CachedRewardModel(Blend([fitted, linear]), contexts)
+    fitted, hopeful = _fitted(rows, seen, settings, seed, fit, watch)
+    model = CachedRewardModel(fitted, contexts)
+    novel_model = None if hopeful is None else CachedRewardModel(hopeful, contexts)
+    trust = None if inputs is None else inputs.trust
+    if trust is None:
+        trust = 1.0 if fit is not None else _rehearsed(rows, settings, seed)
+    clip = clip_for(len(folds.certify))
+    forecast: Forecast
+    if pi0 is not None and base is not None:
+        forecast = Forecast(
+            folds.select,
+            model,
+            pi0,
+            base,
+            clip=clip,
+            seed=seed,
+            promises=settings.promises,
+            novel_model=novel_model,
+            calibrating=calibrating,
+            trust=trust,
+        )
+    else:
+        forecast = LoggedForecast(
+            seen,
+            calibrating,
+            model,
+            clip=clip,
+            seed=seed,
+            promises=settings.promises,
+            novel_model=novel_model,
+            trust=trust,
+        )
+    step = STEPS[forecast.shown]
+    most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
+    rules = Rules(promises=settings.promises, delta=settings.delta_of_deployment, clip=clip)
+    if inputs is not None:
+        rules = replace(
+            rules, ceilings=inputs.ceilings, credits=inputs.credits, largest=inputs.largest
+        )
+    return Prospect(
+        folds=folds,
+        logging_policy=pi0,
+        base=base,
+        settings=settings,
+        model=model,
+        contexts=contexts,
+        forecast=forecast,
+        rules=rules,
+        n=independent_values(readable, folds.certify),
+        novelties=np.minimum(np.arange(0.0, most + step / 2, step), most),
+        rewarded=min(rewarded),
+    )
+
+
+def independent_values(readable: LoggedData, certify: LoggedData) -> float:
+    """How many independent values the certifying fold is worth, its rewards unread.
+
+    Rows, or where rows repeat units: units, times how much less their means vary than rows do.
+    """
+    if certify.units is None or readable.unit is None:
+        return float(len(certify))
+    means = np.bincount(readable.unit, readable.reward) / np.bincount(readable.unit)
+    rows, units = float(readable.reward.var()), float(means.var())
+    less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
+    return min(len(certify.units) / less, float(len(certify)))
+
+
+def _fitted(
+    rows: LoggedData,
+    seen: LoggedData,
+    settings: ExploreSettings,
+    seed: int,
+    fit: Fit | None,
+    watch: Watch,
+) -> tuple[RewardModel, RewardModel | None]:
+    """q-hat, and what chooses among novel actions if that is not q-hat."""
+    if fit is not None:
+        return fit(seen), None
+    if rows.catalogue.features is None:  # nothing tells items apart: every prediction is the mean
+        flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
+        return LinearRewardModel(float(seen.reward.mean()), *flat, rows.r_max), None
+    networks = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
+    linear = fit_linear(seen)
     hopeful = None
     if settings.novel == "optimistic":
-        hopeful = CachedRewardModel(Blend([fitted.combined("optimistic"), linear]), contexts)
-    clip = max(len(folds.certify) ** 0.5 / WEIGHT_SHARE, SMALLEST_CLIP)
-    trust = _rehearsed(rows, settings, seed) if before.trust is None else before.trust
-    known = Forecast(
-        folds.select,
-        model,
-        pi0,
-        base,
-        clip=clip,
-        seed=seed,
-        novel_model=hopeful,
-        calibrating=calibrating,
-        trust=trust,
-    )
-    rules = Rules(
-        promises=settings.promises,
-        delta=settings.delta_of_deployment,
-        clip=clip,
-        ceilings=before.ceilings,
-        credits=before.credits,
-        largest=before.largest,
-    )
-    choice = _choose(known, len(folds.certify), settings, rules)
-    candidate = choice.candidate
-    parts = tuple(
-        part if isinstance(part, CachedPolicy) or part is pi0 else CachedPolicy(part, contexts)
-        for part in (candidate.old, candidate.new)
-    )
-    levels = MixtureLadder(parts, np.stack([1 - choice.path, choice.path], axis=1))
-    largest_q = float(known.q_hat.max())
-    control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
-    rules = _sharpened(rules, levels, folds, control, None if base is pi0 else pi0)
-    unit = known.logging_value if known.logging_value > 0 else np.inf
-    return FrozenCandidate(
-        levels,
-        parts[1],
-        rules,
-        Expected(
-            candidate.old_sums.value / unit,
-            candidate.new_sums.value / unit,
-            known.pi0_sums.value / unit,
-        ),
-        trust=trust,
-        model=model,
-    )
+        hopeful = Blend([networks.combined("optimistic"), linear])
+    return Blend([networks, linear]), hopeful
 
 
 def _apart(earlier: Sequence[LoggedData], certify: LoggedData) -> list[LoggedData]:
     """Earlier rounds without the units that will certify: what was learned must not know them."""
-    found = []
+    apart = []
     for rows in earlier:
         if rows.unit is None or rows.units is None or certify.units is None:
-            found.append(rows)
+            apart.append(rows)
             continue
         others = np.flatnonzero(~np.isin(rows.units[rows.unit], certify.units))
         if len(others):
-            found.append(rows.take(others))
-    return found
+            apart.append(rows.take(others))
+    return apart
 
 
 def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
-    """How far q-hat is believed; a plain wish for novelty does not ask."""
-    if settings.objective == MOST_NOVELTY:
-        return 1.0
-    strength, even = FIRST_NOVEL_STRENGTH, _even(settings)
+    """How far q-hat is believed of what it has not seen."""
+    if rows.catalogue.features is None:
+        return 0.0
+    strength, even = FIRST_NOVEL_STRENGTH, settings.even_share
     return trust_on_hidden_items(rows, settings.rewards, strength=strength, even=even, seed=seed)
-
-
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """The candidate, and the novelties in the order in which they are tested."""
-
-    candidate: Candidate
-    path: FloatArray
-
-
-def _choose(known: Forecast, n: int, settings: ExploreSettings, rules: Rules) -> _Choice:
-    """The candidate with the best anticipated end, and the path to it."""
-    first = settings.promises[0]
-    top = rules.ceilings.get(first.name)
-    credit = rules.credits.get(first.name, Credit(0.0, 0.0)).value
-    ratio = first.floor.ratio
-    paired = (ratio, known) if ratio is not None and top is None else None
-    need = (0.0 if paired else first.floor.of(0.0 if top is None else top.value)) - credit
-    step = STEPS[known.shown]
-    most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
-    nus = np.minimum(np.arange(0.0, most + step / 2, step), most)
-    even = _even(settings)
-    best: tuple[float, _Choice] | None = None
-    limits = partial(within_limits, known, settings)
-    new_parts = known.new_parts(even=even, limits=limits)
-    for old, old_sums in known.old_parts(settings.pi0_share):
-        for new, new_sums in new_parts:
-            candidate = Candidate(old, new, old_sums, new_sums)
-            room = margins(candidate, nus, n=n, need=need, paired=paired, deviations=DEVIATIONS)
-            safest = int(room.argmax())
-            wanted = _worth(candidate, nus, known, settings)
-            end, score = int(wanted.argmax()), float(wanted[_reachable(room, safest)].max())
-            if room[safest] < 0:  # nothing is likely to pass: the least unlikely is tried
-                score = -1e3 + float(room[safest])
-            places = np.arange(safest, end + 1) if end >= safest else np.arange(safest, end - 1, -1)
-            if best is None or score > best[0]:
-                best = (score, _Choice(candidate, nus[places]))
-    if best is None:
-        raise RuntimeError("there is always a candidate: pi0 itself")
-    return best[1]
-
-
-def _even(settings: ExploreSettings) -> float:
-    """Share of the novel exposure that is spread evenly."""
-    return 1.0 if settings.novel == "uniform" else settings.even
-
-
-def _reachable(room: FloatArray, start: int) -> IntArray:
-    """Places around `start` that are joined to it by places with room."""
-    ok = room >= 0
-    ok[start] = True
-    low = high = start
-    while low > 0 and ok[low - 1]:
-        low -= 1
-    while high < len(ok) - 1 and ok[high + 1]:
-        high += 1
-    return np.arange(low, high + 1)
-
-
-def _worth(
-    candidate: Candidate, nus: FloatArray, known: Forecast, settings: ExploreSettings
-) -> FloatArray:
-    """What the objective says of each novelty."""
-    value = candidate.value(nus) / known.logging_value if known.logging_value > 0 else 0 * nus
-    return worth(settings.objective, value, nus)
 
 
 def _sharpened(
     rules: Rules,
     levels: MixtureLadder,
     folds: Folds,
-    control: Control,
+    control: Control | None,
     logging_policy: Policy | None,
+    units: Sequence[float],
 ) -> Rules:
     """With the bound, and the control variate or none, that are tightest on the select fold.
 
     Its rows, or those of some contexts where actions are many, are repeated up to the certifying
-    size.
+    size. `units` puts what the bounds of several promises cost on one scale.
     """
     rows = folds.select
     every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
@@ -312,16 +466,21 @@ def _sharpened(
         times = max(1, round(len(folds.certify) / len(rows)))
         rows = rows.take(np.tile(np.arange(len(rows)), times))
     trial = PromiseTest(rows, replace(rules, control=control), rules.delta, logging_policy)
-    found = trial.evidence(levels.parts).mixed(levels.shares[0])
+    evidence = trial.evidence(levels.parts).mixed(levels.shares[0])
     coefficients = {
-        promise.name: trial.best_coefficient(place, found)
+        promise.name: trial.best_coefficient(place, evidence)
         for place, promise in enumerate(rules.promises)
     }
-    known = (rules, replace(rules, control=replace(control, coefficients=coefficients)))
-    options = [replace(some, bound=name) for some in known for name in BOUNDS]
-    tried = [trial.under(option)(found)[0] for option in options]
-    apart = [verdict.mean - verdict.bound for verdict in tried]  # all terms have one expectation
-    return options[int(np.argmin(apart))]
+    kinds = [rules]
+    if control is not None:
+        kinds.append(replace(rules, control=replace(control, coefficients=coefficients)))
+    options = [replace(kind, bound=name) for kind in kinds for name in BOUNDS]
+    costs = []  # the terms of a promise have one expectation under all options
+    for option in options:
+        verdicts = trial.under(option)(evidence)
+        parts = zip(units, verdicts, strict=True)
+        costs.append(sum(unit * (verdict.mean - verdict.bound) for unit, verdict in parts))
+    return options[int(np.argmin(costs))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,69 +580,6 @@ def certify_round(
     )[0]
     policy = _policy_of(choice, certificate, prepared, pi0)
     return Explored(policy, choice, certificate, prepared)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What may be served, as far as the verdict and the anticipated values say.
-
-    Args:
-        what: the certified mixture, the certain level beside pi0, or pi0 itself.
-        novelty: its nu.
-        value: value / V(pi0) that is anticipated.
-        why: in a sentence.
-    """
-
-    what: Literal["certified", "certain", "pi0"]
-    novelty: float
-    value: float
-    why: str
-
-
-def choices(
-    certificate: Certificate, expected: Expected, settings: ExploreSettings, *, aim: float
-) -> tuple[Choice, ...]:
-    """What passed, what is certain, and pi0: the best by the objective first.
-
-    A floor says how much may be given up for new items. The objective "balanced" takes it at its
-    word: what is certain goes before what shows less and is not expected to earn more than pi0.
-
-    Args:
-        certificate: the verdict.
-        expected: values that are anticipated.
-        settings: how.
-        aim: the novelty at the end of the list.
-    """
-    certain = settings.certain
-    options: list[Choice] = []
-    if certificate.passed:
-        nu = certificate.novelty
-        tested = f"the boldest of {certificate.tested} levels tested"
-        how = "as much as was aimed at" if np.isclose(nu, aim) else tested
-        why = f"certified: novelty {nu:.3f}, {how}"
-        options.append(Choice("certified", nu, expected.value(nu), why))
-    if certain > 0:
-        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
-        if not certificate.passed:
-            why += ", and nothing else passed"
-        elif certain > certificate.novelty:
-            why += ", and more than was certified"
-        options.append(Choice("certain", certain, expected.value(certain, naive=True), why))
-    why = "pi0, which needs no certificate"
-    options.append(Choice("pi0", 0.0, expected.value(0.0, naive=True), why))
-
-    plain = expected.value(0.0, naive=True)
-
-    def score(one: Choice) -> float:
-        if settings.objective == BALANCED and one.novelty < certain and one.value <= plain:
-            return -np.inf
-        return float(worth(settings.objective, np.array(one.value), np.array(one.novelty)))
-
-    best = sorted(options, key=score, reverse=True)
-    if best[0].what == "pi0":
-        why = "pi0: nothing passed that the objective puts above it"
-        best[0] = replace(best[0], why=why)
-    return tuple(best)
 
 
 def certified_policy(certificate: Certificate, prepared: FrozenCandidate) -> BasePolicy:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from depsue import codec
-from depsue.exploration.headroom import Aim
 from depsue.exploration.plan import Plan, Point, about_rows
+from depsue.exploration.settings import ExploreSettings
 from depsue.pages.drawing import (
     WIDE,
     Axis,
@@ -85,15 +85,15 @@ class PlanResult:
     note: str
 
 
-def plan_result(plan: Plan, aim: Aim, notes: Sequence[str] = ()) -> PlanResult:
+def plan_result(plan: Plan, notes: Sequence[str] = ()) -> PlanResult:
     """A plan as pages show it.
 
     Args:
         plan: what was found.
-        aim: what for.
         notes: of reading the files.
     """
     pick, points = plan.pick, shown_points(plan)
+    counted = "by their own rewards" if plan.novel_shown else "as worth nothing"
     return PlanResult(
         pick=f"Novelty {pick.novelty:.1%} with {pick.policy}, anticipated value {pick.value:.3f} "
         f"of pi0's: {plan.why}.",
@@ -102,16 +102,16 @@ def plan_result(plan: Plan, aim: Aim, notes: Sequence[str] = ()) -> PlanResult:
         frontier=tuple(FrontierPoint(p.novelty, p.value, p.worst, p == pick) for p in points),
         reaches=tuple(FrontierPoint(p.novelty, p.value) for p in plan.reaches),
         certain=plan.certain,
-        floor=_drawn_floor(plan, aim),
-        headings=headings(aim),
-        cells=tuple(tuple(point_cells(point, pick, aim)) for point in points),
-        times=tuple((f"{plan.rows * k:,} ({k}x)", f"{new:.1%}") for k, new in plan.times),
+        floor=_drawn_floor(plan),
+        headings=headings(plan.settings),
+        cells=tuple(tuple(point_cells(point, plan)) for point in points),
+        times=tuple((f"{t.rows:,} ({t.times}x)", f"{t.novelty:.1%}") for t in plan.times),
         sections=tuple(
             (name, tuple(sentences)) for name, sentences in sections(plan, notes) if sentences
         ),
         note="Each row is a mixture of a supported part and new items; < marks the pick. Values "
-        "are relative to pi0's, as rehearsed on rows that the reward model had not seen, and by "
-        "that model for new items; the bound counts new items as worth nothing.",
+        "are relative to pi0's, as the reward model sees them once rows that it had not seen have "
+        f"corrected it; the bound counts new items {counted}.",
     )
 
 
@@ -159,22 +159,19 @@ def frontier_figure(result: PlanResult) -> Figure:
     )  # fmt: skip
 
 
-def write_plan(
-    plan: Plan, aim: Aim, notes: Sequence[str], folder: Path, settings: Mapping[str, Any]
-) -> Path:
+def write_plan(plan: Plan, notes: Sequence[str], folder: Path) -> Path:
     """Write plan.html, frontier.png, frontier.svg and plan.json; returns the page's path."""
     from matplotlib import rc_context
 
     from depsue.pages.rendering import templates
 
-    result = plan_result(plan, aim, notes)
+    result = plan_result(plan, notes)
     drawing = drawn(frontier_figure(result), WIDE)
     with rc_context({"svg.hashsalt": "depsue"}):  # the same plan gives the same file
         svg = as_svg(drawing)
     (folder / "frontier.svg").write_text(str(svg), encoding="utf-8")
     drawing.savefig(folder / "frontier.png", dpi=130)
     whole = {
-        "settings": dict(settings),
         "plan": plan.as_json(),
         "page": codec.plain(result),
         "notes": list(notes),
@@ -182,8 +179,8 @@ def write_plan(
     (folder / "plan.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     text = templates().get_template("plan_report.html").render(
         result=result,
-        delta=aim.delta,
-        floors=floor_words(aim),
+        delta=plan.settings.delta_of_deployment,
+        floors=floor_words(plan.settings),
         figure=svg,
         promise_headings=PROMISE_HEADINGS,
         promises=promise_cells(plan),
@@ -192,19 +189,19 @@ def write_plan(
     return folder / "plan.html"
 
 
-def headings(aim: Aim) -> tuple[str, ...]:
+def headings(settings: ExploreSettings) -> tuple[str, ...]:
     """Of the frontier's table; with several promises, one column more."""
-    return (*HEADINGS[:4], BINDS, HEADINGS[4]) if len(aim.promises) > 1 else HEADINGS
+    return (*HEADINGS[:4], BINDS, HEADINGS[4]) if len(settings.promises) > 1 else HEADINGS
 
 
-def point_cells(point: Point, pick: Point, aim: Aim) -> list[str]:
+def point_cells(point: Point, plan: Plan) -> list[str]:
     """A row of the frontier's table, as text, in the order of `headings`."""
     return [
-        f"{point.novelty:.1%}" + (" <" if point == pick else ""),
+        f"{point.novelty:.1%}" + (" <" if point == plan.pick else ""),
         f"{point.value:.3f}",
         f"{point.worst:.3f}",
-        f"{point.room:.3f}",
-        *([point.binds] if len(aim.promises) > 1 else []),
+        f"{point.headroom:.3f}",
+        *([point.binds] if len(plan.settings.promises) > 1 else []),
         point.policy,
     ]
 
@@ -214,21 +211,21 @@ def promise_cells(plan: Plan) -> list[list[str]]:
     return [
         [
             promise.name,
-            promise.floor,
+            str(promise.floor),
             f"{promise.delta:.3g}",
             f"{promise.rows:,.0f}",
-            f"{promise.logging_value:.4g}",
-            f"{promise.room:.3f}" + (" <" if promise.name == plan.pick.binds else ""),
+            f"{promise.pi0_value:.4g}",
+            f"{promise.headroom:.3f}" + (" <" if promise.name == plan.pick.binds else ""),
         ]
         for promise in plan.promises
     ]
 
 
-def floor_words(aim: Aim) -> str:
+def floor_words(settings: ExploreSettings) -> str:
     """The floors in a few words."""
-    if len(aim.promises) > 1:
-        return f"{len(aim.promises)} promises"
-    floor = aim.promises[0].floor
+    if len(settings.promises) > 1:
+        return f"{len(settings.promises)} promises"
+    floor = settings.promises[0].floor
     return f"floor {floor}" if floor.ratio is None else f"floor {floor.ratio:g} of V(pi0)"
 
 
@@ -240,25 +237,32 @@ def shown_points(plan: Plan) -> list[Point]:
 
 def sections(plan: Plan, notes: Sequence[str]) -> list[tuple[str, list[str]]]:
     """The sentences of a plan, under headings."""
-    unknown = "nothing shows that more rows would do"
-    rows = [
-        f"{level:.1%}: " + (unknown if n is None else f"about {about_rows(n)} rows")
-        for level, n in plan.needed
-    ]
+    rows = [f"{needed.novelty:.1%}: {_rows_words(needed.rows)}" for needed in plan.needed]
+    tested = plan.propensities
+    propensities = [] if tested is None else [
+        f"nothing refutes the propensities: {tested.rows:,} rows tested; m/p has mean "
+        f"{tested.mean:.4f} and lower bound {tested.bound:.4f}, which must not exceed 1"
+    ]  # fmt: skip
     return [
         ("Rows for a wished novelty", [*rows, f"rests on {plan.needed_rests_on}"]),
         ("Reward model", [plan.model]),
-        ("Propensities", [plan.propensities]),
-        ("Notes", [*notes, *plan.notes]),
+        ("Propensities", propensities),
+        ("Notes", [*notes, *(() if tested is None else tested.notes)]),
         ("Assumed", list(plan.assumptions)),
     ]
 
 
-def _drawn_floor(plan: Plan, aim: Aim) -> float | None:
+def _rows_words(rows: float | None) -> str:
+    if rows is None:
+        return "nothing shows that more rows would do"
+    return f"about {about_rows(rows)} rows"
+
+
+def _drawn_floor(plan: Plan) -> float | None:
     """The highest floor on the logs' own reward over all rows, relative to V(pi0); None if none."""
     floors = [
-        promise.floor.of(planned.logging_value) / (planned.logging_value or 1.0)
-        for promise, planned in zip(aim.promises, plan.promises, strict=True)
+        promise.floor.of(planned.pi0_value) / (planned.pi0_value or 1.0)
+        for promise, planned in zip(plan.settings.promises, plan.promises, strict=True)
         if promise.plain
     ]
     return max(floors, default=None)

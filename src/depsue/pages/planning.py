@@ -1,28 +1,24 @@
 """The page that plans the next round: its form, its progress, and how far the newest logs go.
 
-What pi0 logged is planned with `depsue.exploration.plan.plan`. It knows no other logs; so from the
-second round on, what the round would put to the test is prepared as `depsue campaign train` would,
-and rehearsed on the rows that chose it. Neither reads a certifying row, and neither promises.
+Every round is planned with `depsue.exploration.plan.plan_round`, on what `depsue campaign train`
+would start from and with its seed: what is forecast is the certificate of the candidate that
+training would freeze. No certifying row is read, and nothing is promised.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates.promise_test import PromiseTest
-from depsue.data.catalogue import ActionCatalogue
+from depsue.diagnostics.propensities import require_propensities
 from depsue.errors import ConfigError
-from depsue.exploration.headroom import Aim
-from depsue.exploration.plan import PlanSettings, plan
-from depsue.exploration.round import FrozenCandidate, RoundInputs, prepare
+from depsue.exploration.plan import plan_round, require_plannable
 from depsue.exploration.settings import NAMED, ExploreSettings
 from depsue.pages.jobs import Job, Task
-from depsue.pages.plan_report import FrontierPoint, PlanResult, plan_result
+from depsue.pages.plan_report import PlanResult, plan_result
 from depsue.pages.rendering import path_of
 from depsue.pages.words import utc
 from depsue.progress import Watch
@@ -146,7 +142,7 @@ def settings_of(explore: ExploreSettings, form: Mapping[str, str]) -> ExploreSet
         objective=objective,
         max_novelty=_number(text["max_novelty"], LABELS["max_novelty"]),
     )
-    Aim(changed.promises, changed.delta, changed.max_novelty)  # refused before the work
+    require_plannable(changed, math.inf)  # refused before the work
     return changed
 
 
@@ -165,12 +161,6 @@ def _about_logs(campaign: Campaign) -> tuple[tuple[str, ...], bool]:
             f"first what is served now (depsue campaign observe {name})."
             if k < campaign.rounds
             else f"Round {k}, the last, is deployed already: this shows what its rows allowed."
-        )
-    if k > 1:
-        sentences.append(
-            "These rows were not drawn by pi0 alone, so there is no frontier over many candidates: "
-            "the page shows the list of levels that training would test, and how far "
-            "it goes on the rows that chose it."
         )
     return tuple(sentences), True
 
@@ -202,115 +192,20 @@ def planned(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanR
     settings = replace(campaign.settings, explore=explore)
     campaign.terms = replace(campaign.terms, campaign=settings)
     with rng.one_thread():
-        if campaign.round == 1:
-            return _from_pi0(campaign, explore, watch)
-        return _rehearsed(campaign, explore, watch)
-
-
-def _from_pi0(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanResult:
-    """The frontier of what pi0 logged."""
-    watch("logs", 0, 1, "")
-    logs = campaign.logs(0)
-    watch("logs", 1, 1, f"{len(logs):,} rows")
-    aim = Aim(explore.promises, explore.delta, explore.max_novelty, logs.r_max)
-    settings = PlanSettings(
-        aim,
-        explore.objective,
-        campaign=campaign.name,
-        fractions=explore.fractions,
-        described=_described(logs.catalogue),
-        rewards=explore.rewards,
-    )
-    seed = rng.derive(campaign.settings.seed, "plan")
-    made = plan(logs, settings, logging_policy=campaign.pi0, seed=seed, watch=watch)
-    return plan_result(made, aim)
-
-
-def _rehearsed(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanResult:
-    """What a later round would put to the test, and how far that goes on the rows that chose it."""
-    watch("logs", 0, 1, "")
-    course = campaign.state()
-    before = course.before(campaign.decisions(course))
-    rows = len(course.newest)
-    watch("logs", 1, 1, f"{rows:,} rows in the newest round")
-    seed = rng.derive(campaign.settings.seed, "exploration", campaign.round)
-    prepared = prepare(before, course.settings, seed=seed, watch=watch)
-    watch("rehearsal", 0, 1, "")
-    passed = _passing(prepared, before)
-    watch("rehearsal", 1, 1, "")
-    nus = prepared.levels.novelties.tolist()
-    values = [prepared.expected.value(nu) for nu in nus]
-    reach = max(passed - 1, 0)
-    places = sorted({*range(0, len(nus), max(len(nus) // 8, 1)), reach, len(nus) - 1})
-    certain = explore.certain
-    enough = passed > 0 and nus[reach] > certain
-    pick = (
-        f"Novelty {nus[reach]:.1%}, anticipated value {values[reach]:.3f} of pi0's: as far as the "
-        f"list of {len(nus)} levels goes on the rows that chose it."
-        if passed
-        else "Not even the first level passes on the rows that chose it: the certificate will "
-        "hardly pass either."
-    )
-    ratio, unit = explore.promises[0].floor.ratio, course.logging_value
-    absolute = explore.promises[0].floor.of(unit) / unit if unit > 0 else None
-    return PlanResult(
-        pick=pick,
-        enough=enough,
-        rows=rows,
-        frontier=tuple(
-            FrontierPoint(nus[k], values[k], picked=passed > 0 and k == reach)
-            for k in sorted(places, key=lambda k: nus[k])
-        ),
-        reaches=(),
-        certain=certain,
-        floor=absolute if ratio is None else ratio,
-        headings=("novelty", "value", "in the rehearsal"),
-        cells=tuple(
-            (
-                f"{nus[k]:.1%}" + (" <" if passed and k == reach else ""),
-                f"{values[k]:.3f}",
-                "passes" if k < passed else "fails" if k == passed else "not tested",
-            )
-            for k in places
-        ),
-        times=(),
-        sections=(
-            (
-                "What this rests on",
-                (
-                    f"the rows of round {campaign.round - 1} that do not certify, and all rows of "
-                    "earlier rounds",
-                    "the rehearsal repeats the selecting rows up to the certifying number; the "
-                    "same rows chose the list, so it flatters",
-                    "anticipated values come from a reward model, and are not promised",
-                ),
-            ),
-        ),
-        note="Each row is a level of the list that would be tested, in that order, until one "
-        "fails; < marks how far it goes in the rehearsal.",
-    )
-
-
-def _passing(prepared: FrozenCandidate, before: RoundInputs) -> int:
-    """How many levels pass, one after the other, on the selecting rows."""
-    rows = before.folds.select
-    if rows.unit is None:  # as many as will certify
-        times = max(1, round(len(before.folds.certify) / len(rows)))
-        rows = rows.take(np.tile(np.arange(len(rows)), times))
-    pi0 = before.logging_policy
-    pairing = None if before.base is None or before.base is pi0 else pi0
-    trial = PromiseTest(rows, prepared.rules, prepared.rules.delta, pairing)
-    evidence = trial.evidence(prepared.levels.parts)
-    for place, shares in enumerate(prepared.levels.shares):
-        if not all(verdict.passed for verdict in trial(evidence.mixed(shares))):
-            return place
-    return len(prepared.levels.shares)
-
-
-def _described(catalogue: ActionCatalogue) -> bool:
-    """Whether features describe the items; a column for each item says nothing of new ones."""
-    features = catalogue.features
-    if features is None:
-        return False
-    n = len(catalogue)
-    return not (features.shape == (n, n) and np.array_equal(features, np.eye(n)))
+        watch("logs", 0, 1, "")
+        state = campaign.state()
+        before = state.before(campaign.decisions(state))
+        watch("logs", 1, 1, f"{len(state.newest):,} rows in the newest logs")
+        folds = before.folds
+        tested = require_propensities(folds.learn, folds.select, logging_policy=before.base)
+        plan = plan_round(
+            before,
+            state.settings,
+            campaign=campaign.name,
+            rows=len(state.newest),
+            seed=rng.derive(settings.seed, "exploration", campaign.round),
+            round=campaign.round,
+            propensities=tested,
+            watch=watch,
+        )
+    return plan_result(plan)
