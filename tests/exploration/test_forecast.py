@@ -9,7 +9,7 @@ import pytest
 
 from depsue import SyntheticSettings, synthetic_world
 from depsue.certificates import Rules
-from depsue.certificates.trial import PromiseTest
+from depsue.certificates.promise_test import PromiseTest
 from depsue.data.logs import LoggedData
 from depsue.exploration import ExploreSettings
 from depsue.exploration.forecast import Forecast, LoggedForecast
@@ -165,7 +165,7 @@ def test_every_promise_has_sums_of_its_own(world: World, logs: LoggedData) -> No
     for place, (sums, asked) in enumerate(
         zip(part.sums, known.requirements(Rules(promises, clip=20.0), 0.06), strict=True)
     ):
-        terms = test.terms(place, evidence)[0].values  # w r - 0.9 r
+        terms = test.terms(place, evidence).terms.values  # w r - 0.9 r
         rows = test.rows(place)
         error = terms.std() / math.sqrt(len(terms))
         mean = sums.observed - 0.9 * known.pi0_sums[place].observed

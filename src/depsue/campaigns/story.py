@@ -21,7 +21,7 @@ from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.exposure import Exposure, exposure_of
 from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundSummary
-from depsue.exploration.round import Choice
+from depsue.exploration.choices import Choice
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     DeploymentRecord,

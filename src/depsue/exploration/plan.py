@@ -207,8 +207,8 @@ class Plan:
             f"an assumption, for these rows cannot tell which items are better: that an item one "
             f"standard deviation better than others earns {math.exp(assumed.spread):.2f} times as "
             f"much (spread {assumed.spread:g}) at a reward rate of {assumed.rate:.2g}; with half "
-            f"that spread {assumed.novelty:.1%} needs {about_rows(assumed.at_half)} rows, with twice of it "
-            f"{about_rows(assumed.at_double)}"
+            f"that spread {assumed.novelty:.1%} needs {about_rows(assumed.at_half)} rows, with "
+            f"twice of it {about_rows(assumed.at_double)}"
         )
 
     @property
