@@ -134,8 +134,8 @@ def test_every_layout_gives_the_same_plan(files: Files, tmp_path: Path) -> None:
         found.append(json.loads((tmp_path / "p" / "plan.json").read_text()))
     plans = [one["plan"] for one in found]
     assumed = [one.pop("assumptions") for one in plans]
-    declared = [one.pop("declared") for one in plans]
-    assert [len(sentences) for sentences in declared] == [0, 1, 0, 0]
+    declarations = [one.pop("declared") for one in plans]
+    assert [len(sentences) for sentences in declarations] == [0, 1, 0, 0]
     assert plans[0] == plans[1] == plans[2] == plans[3]
     capped = "rewards are min(click, 1): floor, bound and value are in this reward"
     assert assumed[1] == [*assumed[0], f"{capped}, not in click itself"]
