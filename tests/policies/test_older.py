@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,14 @@ def test_a_reward_model_is_the_same(name: str, older: Path, tmp_path: Path) -> N
     np.testing.assert_array_equal(model.predict(contexts), expected["predictions"])
     model.save(tmp_path / "again")
     assert hash_of(BaseRewardModel.load(tmp_path / "again")) == expected["hash"]
+
+
+def test_a_process_that_has_imported_nothing_else_loads_every_kind(older: Path) -> None:
+    program = (
+        "import sys; from depsue.policies import load; [load(folder) for folder in sys.argv[1:]]"
+    )
+    folders = sorted(map(str, (older / "policies").iterdir()))
+    subprocess.run([sys.executable, "-c", program, *folders], check=True)
 
 
 def answers(facts: dict[str, Any], policy: str) -> list[list[float]]:

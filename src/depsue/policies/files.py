@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import cast
 
 from depsue import artifacts
@@ -63,8 +66,16 @@ def load(
         cure="load it with the catalogue that it was saved with: save(policy, folder, catalogue=)",
         error=FileError,
     )
-    # kinds register themselves when they are imported, and torch is imported when it is needed
-    import depsue.policies.network
-    import depsue.rewards  # noqa: F401
-
+    _import_kinds()
     return cast(BasePolicy, rebuilt(POLICY, kind, settings.get("policy") or {}, arrays, outside))
+
+
+@cache
+def _import_kinds() -> None:
+    """Import every module of the two packages: a kind registers itself when it is imported.
+
+    Only here, because some of them load torch.
+    """
+    for name in ("depsue.policies", "depsue.rewards"):
+        for module in iter_modules(import_module(name).__path__):
+            import_module(f"{name}.{module.name}")

@@ -25,7 +25,7 @@ class RestrictedPolicy(BasePolicy):
         allowed: (A,) which actions may be shown.
     """
 
-    kind = "adapted"
+    kind = "adapted"  # in files, since before the class had its name; hashes rest on it
     part_families = {WRAPPED: POLICY}
 
     def __init__(self, policy: BasePolicy, allowed: Any) -> None:
@@ -33,7 +33,7 @@ class RestrictedPolicy(BasePolicy):
         known: Mask = self._allowed[: policy.n_actions]
         require(
             len(self._allowed) >= policy.n_actions and bool(known.any()),
-            "an adapted policy needs an action that it knows and that may be shown",
+            "a restricted policy needs an action that it knows and that may be shown",
             found=f"{policy.n_actions} known, {len(self._allowed)} listed",
             cure="add items at the end of the list, and withdraw some, not all",
             error=PolicyError,

@@ -134,7 +134,7 @@ class EpsilonGreedy(BasePolicy):
         require(0 <= epsilon <= 1, "epsilon must lie in [0, 1]", found=epsilon)
         self._scores, self._epsilon = scores, float(epsilon)
         self._support = checked_support(support)
-        self._outside = np.where(self._support, 0.0, -np.inf)
+        self._never = np.where(self._support, 0.0, -np.inf)
 
     @property
     def n_actions(self) -> int:
@@ -161,7 +161,7 @@ class EpsilonGreedy(BasePolicy):
     def _best(self, contexts: FloatArray) -> IntArray:
         """(m,) the supported action with the highest score."""
         scores = read_scores(self._scores, contexts, self.n_actions)
-        return np.asarray((scores + self._outside).argmax(axis=1))
+        return np.asarray((scores + self._never).argmax(axis=1))
 
     def _each(self) -> FloatArray:
         """(A,) what every action has of the uniform choices."""

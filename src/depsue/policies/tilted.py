@@ -20,14 +20,14 @@ class Tilted(BasePolicy):
 
     p0 is the base policy, s = (q-hat(x, a) - E_p0[q-hat | x]) / scale. Where s is small this is
     the exponential tilt exp(strength s), which is the best use of a given divergence from the
-    base; weights against the base level off at `cap`, so that no row counts for more than about
+    base; weights against the base flatten out at `cap`, so that no row counts for more than about
     that many. The support is the base's: a tilt never shows what the base does not.
 
     Args:
         base: the policy that is tilted; pi0.
         model: q-hat.
         strength: how far; 0 is the base itself.
-        cap: where the tilt levels off, > 1.
+        cap: where the tilt flattens out, > 1.
         scale: what counts as one unit of q-hat, > 0: its spread within contexts.
         keep: share of the base that stays as it is, in [0, 1]; bounds base / pi by 1 / keep.
     """
@@ -79,6 +79,7 @@ class Tilted(BasePolicy):
 
     @classmethod
     def from_state(cls, state: State) -> Tilted:
+        # as it was certified: with predictions in single precision, asked once per context
         model = CachedRewardModel(state.parts["model"])
         return cls(state.parts["base"], model, **state.settings)
 
@@ -99,7 +100,7 @@ class ModelSoftmax(BasePolicy):
         factors: (A,) c_a > 0, or None for 1.
     """
 
-    kind = "by-model"
+    kind = "by-model"  # in files, since before the class had its name; hashes rest on it
     part_families = {"model": REWARD_MODEL}
 
     def __init__(
