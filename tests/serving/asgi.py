@@ -1,14 +1,19 @@
-"""Calls an ASGI application in this process, as a server would."""
+"""Calls an ASGI application in this process, as a server would; decisions and rewards by it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from depsue.serving.access import Access
 from depsue.serving.app import App
+from depsue.serving.service import Service
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -113,3 +118,37 @@ class Caller:
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         assert len(found) == len(start["headers"]), "a header was sent twice"
         return Reply(start["status"], found, b"".join(one.get("body", b"") for one in rest), read)
+
+
+def context(k: int = 0) -> dict[str, float]:
+    """A context of the campaign."""
+    return {f"x{j}": float(np.sin(k + j)) for j in range(4)}
+
+
+def batch(call: Caller, n: int, **more: Any) -> list[dict[str, Any]]:
+    """Many decisions, asked for in batches."""
+    found = []
+    for start in range(0, n, 500):
+        asked = [{"context": context(k % 7), **more} for k in range(start, min(start + 500, n))]
+        reply = call.post("/v1/decide/batch", {"decisions": asked})
+        assert reply.status == 200, reply.text
+        found += reply.json["decisions"]
+    return found
+
+
+def rewarded(
+    call: Caller, made: list[dict[str, Any]], mean: Callable[[dict[str, Any]], float]
+) -> None:
+    """Send rewards of 1 for a share of the decisions."""
+    rng = np.random.default_rng(0)
+    given = [
+        {"decision": one["decision"], "reward": 1.0} for one in made if rng.random() < mean(one)
+    ]
+    for start in range(0, len(given), 500):
+        reply = call.post("/v1/reward/batch", {"rewards": given[start : start + 500]})
+        assert reply.status == 200, reply.text
+
+
+def caller(service: Service, home: Path) -> Caller:
+    """Calls a service; no token is asked for."""
+    return Caller(App(service, Access(home, open_to_all=True)))

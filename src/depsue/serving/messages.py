@@ -43,16 +43,7 @@ class DecideBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DecisionReply(msgspec.Struct):
-    """A decision.
-
-    Args:
-        decision: its id, which rewards name.
-        action: the id of the item to show.
-        propensity: the probability it was drawn with, among the candidates.
-        policy: SHA-256 of the policy that serves.
-        round: of the campaign.
-        decided_by: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
-    """
+    """A decision, as `depsue.client.Decided` describes it field by field."""
 
     decision: str
     action: int | str

@@ -1,0 +1,110 @@
+"""Decisions: actions follow their propensities; candidates, the holdout, a team's own pi0."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from tests.serving.asgi import Caller, batch, caller, context
+from tests.serving.conftest import Log, Serve
+
+from depsue.campaigns import Campaign
+from depsue.serving.joining import export_served
+from depsue.serving.service import Service
+from depsue.serving.settings import declared
+
+
+def test_actions_follow_their_propensities(call: Caller, service: Service) -> None:
+    made = [call_ for call_ in batch(call, 4000) if call_["decided_by"] == "policy"]
+    rows, _ = service.reader.read(limit=10_000)
+    logged = {row.id: row for row in rows}
+    by_context: dict[str, Counter[int]] = {}
+    for one in made:
+        row = logged[one["decision"]]
+        assert row.propensity == one["propensity"]
+        by_context.setdefault(row.context, Counter())[row.action] += 1
+    for text, counts in by_context.items():
+        contexts = service.served.reader.contexts([json.loads(text)])
+        pi = service.served.policy.probabilities(contexts)[0]
+        n = sum(counts.values())
+        seen = np.array([counts[a] for a in range(len(pi))])
+        many = pi * n >= 5
+        expected = np.append(pi[many] * n, max(n - (pi[many] * n).sum(), 1e-9))
+        observed = np.append(seen[many], n - seen[many].sum())
+        assert stats.chisquare(observed, expected * n / expected.sum()).pvalue > 1e-4
+
+
+def test_candidates_restrict_the_policy_and_stay_out_of_the_logs(
+    serve: Serve, home: Path, campaign: Campaign
+) -> None:
+    service = serve(wait=0.0, holdout=0.0)
+    call = caller(service, home)
+    ids = service.served.ids[:3]
+    made = batch(call, 300, candidates=ids)
+    assert {one["action"] for one in made} <= set(ids)
+    rows, _ = service.reader.read()
+    pi = service.served.policy.probabilities(
+        service.served.reader.contexts([json.loads(row.context) for row in rows])
+    )[:, :3]
+    pi = pi / pi.sum(axis=1, keepdims=True)
+    assert np.allclose(
+        [row.propensity for row in rows], pi[np.arange(300), [r.action for r in rows]]
+    )
+    assert {row.candidates for row in rows} == {"[0,1,2]"}
+    batch(call, 50)
+    declared(campaign.files.folder, {"wait": 0.0}, begun=False)
+    found = export_served(campaign, None)
+    assert (found.rows, found.restricted) == (50, 300)
+    refused = call.post("/v1/decide", {"context": context(), "candidates": ["no such item"]})
+    assert refused.status == 422 and "no such item" in refused.json["found"]
+
+
+def test_the_holdout_stays_on_pi0(serve: Serve, home: Path) -> None:
+    service = serve(wait=60.0, holdout=0.3)
+    made = batch(caller(service, home), 2000)
+    held = [one for one in made if one["decided_by"] == "holdout"]
+    assert stats.binomtest(len(held), 2000, 0.3).pvalue > 1e-4
+    novel = {service.served.ids[k] for k in np.flatnonzero(service.served.catalogue.novel)}
+    assert not any(one["action"] in novel for one in held)  # pi0 never shows them
+    assert any(one["action"] in novel for one in made)
+    rows, _ = service.reader.read()
+    assert all(row.propensity == row.p_pi0 for row in rows if row.decided_by == "holdout")
+
+
+class _OwnPi0(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        size = int(self.headers["content-length"])
+        asked = json.loads(self.rfile.read(size))
+        status = 200 if asked["context"]["x0"] >= 0 else 500
+        body = json.dumps({"action": self.server.item, "propensity": 0.7}).encode()  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, log: Log) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _OwnPi0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        service = serve(wait=60.0, pi0_url=f"http://127.0.0.1:{server.server_port}/decide")
+        server.item = service.served.ids[2]  # type: ignore[attr-defined]
+        service.stop_policy("a test", "ana")
+        call = caller(service, home)
+        made = call.post("/v1/decide", {"context": context() | {"x0": 1.0}}).json
+        assert (made["action"], made["propensity"]) == (service.served.ids[2], 0.7)
+        saved = call.post("/v1/decide", {"context": context() | {"x0": -1.0}}).json
+        assert saved["decided_by"] == "pi0" and saved["propensity"] != 0.7  # the saved one
+        assert "pi0's address failed" in log.events
+    finally:
+        server.shutdown()
+        server.server_close()

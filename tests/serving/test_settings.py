@@ -1,0 +1,22 @@
+"""What is declared when a campaign is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from depsue.errors import ConfigError, FileError
+from depsue.serving.settings import ServingSettings, declared
+
+
+def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
+    assert declared(tmp_path, {"wait": 5.0}, begun=False).wait == 5.0
+    assert declared(tmp_path, {"holdout": 0.2}, begun=True) == ServingSettings(
+        wait=5.0, holdout=0.2
+    )
+    with pytest.raises(ConfigError, match="wait is declared once"):
+        declared(tmp_path, {"wait": 6.0}, begun=True)
+    (tmp_path / "serving.json").write_text("{")
+    with pytest.raises(FileError, match="what was declared for serving"):
+        declared(tmp_path, {}, begun=True)
