@@ -108,7 +108,7 @@ class BoundValue:
         value: the bound; at most V(pi) in all but a fraction delta of repetitions.
         mean: the mean of the terms that the bound was computed from.
         n: how many independent values (rows, or units) it was computed from.
-        delta: the level.
+        delta: the error budget.
         constants: the declared and tuned numbers (tau, scale, ...) and the bound's name.
     """
 
@@ -121,10 +121,13 @@ class BoundValue:
 
 @runtime_checkable
 class Bound(Protocol):
-    """A one-sided lower confidence bound on the mean of conservative terms."""
+    """A one-sided lower confidence bound on the mean of conservative terms.
+
+    Those of depsue derive from `depsue.bounds.BaseBound`: they conclude from sums over partitions.
+    """
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
-        """The bound at level delta; terms that are not conservative are refused."""
+        """The bound at delta; terms that are not conservative are refused."""
         ...
 
 

@@ -160,7 +160,7 @@ def test_attempt_j_is_tested_at_delta_two_to_the_minus_j() -> None:
 def test_a_credit_that_leaves_nothing_to_an_attempt_is_refused_before_it_counts() -> None:
     reads = Reads(retries=True)
     rules = Rules(delta=0.05, clip=2.0, credits={"reward": Credit(0.1, 0.03)})
-    with pytest.raises(ConfigError, match=r"0.03 of 0.025 is spent.*smaller levels"):
+    with pytest.raises(ConfigError, match=r"0.03 of 0.025 is spent.*smaller deltas"):
         certify(one(), folds_of(rows(np.random.default_rng(6), 500)), rules, reads)
     assert reads.count("rows") == 0
 

@@ -20,7 +20,7 @@ class Verdict:
 
     Args:
         promise: what was promised.
-        delta: the level at which it was tested.
+        delta: what it was tested at.
         n: independent values (rows, or units) that were read.
         mean: the mean of the terms.
         bound: the lower bound on their expectation.
@@ -65,7 +65,7 @@ class Certificate:
         fractions: shares of the three folds.
         attempt: which verdict on these rows it was, from 1.
         retries: whether further attempts were declared beforehand.
-        delta: the level of the whole verdict.
+        delta: the error budget of the whole verdict.
         spent: delta's parts, by name: each promise, the margin, the ceiling on V(pi0).
         bound: which bound.
         clip: the largest weight that counted.
@@ -122,7 +122,7 @@ class Certificate:
     def __str__(self) -> str:
         claim = f"errs at most {self.delta:g} of the time"
         if self.kind == "paper":
-            claim = f"level {self.delta:g} as published, not guaranteed: see the gaps"
+            claim = f"delta {self.delta:g} as published, not guaranteed: see the gaps"
         head = (
             f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}: "
             f"{'passed' if self.passed else 'failed'} ({claim})"

@@ -59,24 +59,25 @@ def earned(
         promise: whose floor.
         served: every deployment so far.
         decisions: how many the next deployment will serve.
-        delta: the level of the lower bound.
+        delta: the error budget of the lower bound.
         ceiling: an upper bound on V(pi0); None pairs each row with pi0 instead.
         logging_policy: pi0, for paired rows.
         largest: the declared largest pi0 / p.
     """
     require(
-        decisions >= 1 and all(one.decisions >= len(one.logs) for one in served),
+        decisions >= 1 and all(done.decisions >= len(done.logs) for done in served),
         "a deployment serves at least one decision, and all that it logged",
-        found=f"{decisions} to come; {[(one.decisions, len(one.logs)) for one in served]} so far",
+        found=f"{decisions} to come; so far (served, logged) "
+        f"{[(done.decisions, len(done.logs)) for done in served]}",
         cure="count every decision, the fallback's included: Served(logs, decisions)",
     )
     if not served:
         return Credit(0.0, 0.0)
-    total = sum(one.decisions for one in served)
+    total = sum(deployment.decisions for deployment in served)
     rho = promise.floor.ratio
     values, shares, lower = [], [], 0.0
-    for one in served:
-        rows, mask = promise.rows(one.logs)
+    for deployment in served:
+        rows, mask = promise.rows(deployment.logs)
         terms = np.asarray(rows.reward, dtype=np.float64)
         if rho is not None and ceiling is None:
             require(
@@ -85,7 +86,7 @@ def earned(
                 found="None",
                 cure="give logging_policy, or a ceiling on V(pi0)",
             )
-            paired = importance_weights(logging_policy, one.logs)[mask]  # type: ignore[arg-type]
+            paired = importance_weights(logging_policy, deployment.logs)[mask]  # type: ignore[arg-type]
             require(
                 float(paired.max()) <= largest * (1 + SINGLE),
                 "pi0 / p must stay below its declared largest value",
@@ -96,7 +97,7 @@ def earned(
             below = max(rho * largest * (1 + SINGLE) - 1, 0.0) + ROUNDING
             lower = min(lower, -below * rows.r_max)
         values.append(terms)
-        shares.append(one.decisions / len(terms))
+        shares.append(deployment.decisions / len(terms))
     # rounds may have been served longer than they were logged: each row stands for so many
     weight = np.concatenate([np.full(len(v), s) for v, s in zip(values, shares, strict=True)])
     weight *= len(weight) / total

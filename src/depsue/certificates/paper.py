@@ -7,7 +7,7 @@ A deployment passes by the paper's rule if::
 
 with V_- of Eq. 4 and C = rho V_on(pi0). Learners hold all of it already (the bound that training
 ended with, the need, S2), so nothing is recomputed here; the record is of the same type as a
-strict one, is marked, and lists why its level is not guaranteed.
+strict one, is marked, and lists why its delta is not guaranteed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PUBLISHED = "hcope"
 
 ADAPTIVE = (
     "gap: training looked at the bound on these rows to steer the policy, so policy and rows are "
-    "not independent and Eq. 4 need not hold at its level"
+    "not independent and Eq. 4 need not hold at its delta"
 )
 ESTIMATED_FLOOR = "gap: C is a share of pi0's mean logged reward, whose error is not counted"
 AS_IF_EXACT = "gap: mean rewards of earlier deployments enter Eq. 9 as if they were exact"
-NO_CORRECTION = "gap: the level is that of this deployment alone; nothing corrects over K of them"
+NO_CORRECTION = "gap: delta is that of this deployment alone; nothing corrects over K of them"
 NOT_COUNTED = (
     "gap: the split comes from a seed and attempts are not counted; training again until it "
     "passes is a second throw of the dice"
@@ -88,14 +88,16 @@ def paper_certificate(
             found=short(value),
             cure="pass trained.need, and the mean reward of pi0's logs",
         )
-    level = floor.of(logging_value)
+    threshold = floor.of(logging_value)
     require(
-        k > 1 or math.isclose(need, level, rel_tol=1e-9),
+        k > 1 or math.isclose(need, threshold, rel_tol=1e-9),
         "the first deployment must reach the floor: there is no margin yet",
-        found=f"need {need:g}, floor {level:g}",
+        found=f"need {need:g}, floor {threshold:g}",
         cure="pass the V_on(pi0) that the need was computed from, or the right k",
     )
-    rounds = sorted({int(one) for one in rows.round.tolist()}) if rows.round is not None else [0]
+    rounds = (
+        sorted({int(number) for number in rows.round.tolist()}) if rows.round is not None else [0]
+    )
     require(
         len(rounds) == 1,
         "a verdict is about the logs of one round",
@@ -110,9 +112,9 @@ def paper_certificate(
         mean=bound.mean,
         bound=bound.value,
         need=math.nextafter(need, math.inf),  # Eq. 9 asks for more than the need
-        credit=level - need,
+        credit=threshold - need,
         ceiling=None,
-        constants={**bound.constants, "floor": level, "logging_value": logging_value, "k": k},
+        constants={**bound.constants, "floor": threshold, "logging_value": logging_value, "k": k},
         proof="Eq. 4 of importance-weighted rewards; rewards outside the support count as zero",
     )
     return Certificate(
@@ -138,7 +140,7 @@ def paper_certificate(
 
 
 def _assumptions(rows: LoggedData, floor: Floor, k: int, bound: str) -> tuple[str, ...]:
-    found = [
+    words = [
         "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows (units, where there are any) are independent draws, like those to be served",
@@ -149,5 +151,5 @@ def _assumptions(rows: LoggedData, floor: Floor, k: int, bound: str) -> tuple[st
         NOT_COUNTED,
     ]
     if bound != PUBLISHED:
-        found.append(f"not as published: the bound is {bound}, that of Eq. 4 is {PUBLISHED}")
-    return tuple(found)
+        words.append(f"not as published: the bound is {bound}, that of Eq. 4 is {PUBLISHED}")
+    return tuple(words)

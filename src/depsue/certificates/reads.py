@@ -87,9 +87,9 @@ class Reads:
 
 def _read(path: Path) -> tuple[dict[str, int], bool]:
     try:
-        found = json.loads(path.read_text())
-        counts = {str(data): int(count) for data, count in found["reads"].items()}
-        return counts, bool(found["retries"])
+        content = json.loads(path.read_text())
+        counts = {str(data): int(count) for data, count in content["reads"].items()}
+        return counts, bool(content["retries"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise FileError(
             "the file must hold the reads of a campaign",

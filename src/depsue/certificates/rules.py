@@ -1,18 +1,8 @@
-"""What a verdict is reached by: fixed before the certifying rows are read.
+"""What a verdict is reached by, all of it fixed before the certifying rows are read.
 
-A control variate: what a reward model says of a row, less its mean, taken off the row's term.
-
-With q any function of context and action that was fixed before the rows were read, and `base` the
-policy that drew them, so that its distribution at each context is known::
-
-    h(x, a) = min(pi(a|x) / base(a|x), clip) q(x, a) where base shows a, else 0
-    g_i     = h(x_i, a_i) - sum over a of base(a|x_i) h(x_i, a)
-
-has mean zero whatever q is. A term less coefficient times g keeps its mean, so it stays
-conservative, and has the variance of w (r - q) instead of that of w r. A wrong q costs variance,
-never validity. It is the doubly robust estimate over base's support at x, and no further.
-
-Policies in the order in which they are tested.
+`MixtureLadder` lists the policies in the order in which they are tested, `Rules` holds promises,
+delta, bound and constants, `Credit` what earlier deployments earned, and `Control` is a control
+variate that makes the terms vary less.
 """
 
 from __future__ import annotations
@@ -38,7 +28,18 @@ from depsue.protocols import Policy, RewardModel
 
 @dataclass(frozen=True, eq=False)
 class Control:
-    """What is taken off the terms; all of it is fixed beforehand.
+    """A control variate: what a reward model says of a row, less its mean, taken off its term.
+
+    With q any function of context and action that was fixed before the rows were read, and `base`
+    the policy that drew them, so that its distribution at each context is known::
+
+        h(x, a) = min(pi(a|x) / base(a|x), clip) q(x, a) where base shows a, else 0
+        g_i     = h(x_i, a_i) - sum over a of base(a|x_i) h(x_i, a)
+
+    has mean zero whatever q is. A term less coefficient times g keeps its mean, so it stays
+    conservative, and has the variance of w (r - q) instead of that of w r. A wrong q costs
+    variance, never validity. It is the doubly robust estimate over base's support at x, and no
+    further.
 
     Args:
         base: the policy that drew the rows.
@@ -136,10 +137,10 @@ class MixtureLadder:
                 cure="serve the other parts with their shares and your own policy with the rest",
             )
         parts = [part for part in self.parts if part is not None]
-        kept = [(p, s) for p, s in zip(parts, self.shares[level], strict=True) if s > 0]
-        if len(kept) == 1 and isinstance(kept[0][0], BasePolicy):
-            return kept[0][0]
-        return Mixture([p for p, _ in kept], [s for _, s in kept])
+        shown = [(p, s) for p, s in zip(parts, self.shares[level], strict=True) if s > 0]
+        if len(shown) == 1 and isinstance(shown[0][0], BasePolicy):
+            return shown[0][0]
+        return Mixture([p for p, _ in shown], [s for _, s in shown])
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Credit:
 
     Args:
         value: by which the need falls.
-        delta: the level of that lower bound.
+        delta: what that lower bound is at.
         decisions: to come, over which the margin is spread; 0 if it was not said.
     """
 
@@ -163,7 +164,7 @@ class Rules:
 
     Args:
         promises: all of them must hold.
-        delta: the level of the whole verdict.
+        delta: the error budget of the whole verdict.
         bound: "normal", "betting", "smoothing" or "hcope".
         clip: the largest weight that counts.
         ceilings: by promise: upper bounds on V(pi0), which a relative floor is then taken of; a
@@ -225,7 +226,7 @@ class Rules:
             left > 0,
             "the parts of delta must leave something for the candidate",
             found=f"{delta - left:g} of {delta:g} is spent on the margin and on ceilings",
-            cure="give them smaller levels",
+            cure="give them smaller deltas",
         )
         return left
 

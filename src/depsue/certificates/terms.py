@@ -42,7 +42,7 @@ class Ceiling:
 
     Args:
         value: the bound.
-        delta: its level.
+        delta: what the bound is at.
         n: values it was computed from.
         data: SHA-256 of their logs.
     """
@@ -59,8 +59,8 @@ def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
     gap = ConservativeTerms(
         rows.r_max - rows.reward, 0.0, unit=rows.unit, proof="what is missing to r_max"
     )
-    found = Normal(upper=rows.r_max).lower(gap, delta)
-    return Ceiling(rows.r_max - found.value, delta, found.n, logs.hash)
+    bound = Normal(upper=rows.r_max).lower(gap, delta)
+    return Ceiling(rows.r_max - bound.value, delta, bound.n, logs.hash)
 
 
 @dataclass(frozen=True, eq=False)

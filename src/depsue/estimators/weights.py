@@ -1,13 +1,12 @@
 """What a policy does on logs: the one computation that all estimators share.
 
-Rows cost one call of `log_prob`; whole distributions are read once per distinct context, a chunk
-at a time, and summed on the spot. Shapes: n rows, u distinct contexts, A actions.
+`importance_weights` are the rows' weights, by one call of `log_prob`. Sums over whole
+distributions (`model_sums`, `unseen`, `mass_on`) read each distinct request once, a chunk at a
+time, and are summed on the spot. Predictions of a reward model are checked to be finite, of the
+right shape and within [0, r_max]: the lower limits that estimators declare rest on this range.
+`mean_estimate` turns terms into an `Estimate`, with one warning where the policy leaves the logs.
 
-Predictions of a reward model, checked: finite, of the right shape, within [0, r_max].
-
-The lower limits that estimators declare for their terms rest on this range.
-
-From terms to an `Estimate`, with one warning where the policy leaves the logs.
+Shapes: n rows, u distinct contexts, A actions.
 """
 
 from __future__ import annotations
@@ -28,39 +27,8 @@ from depsue.protocols import Estimate, Policy, RewardModel
 
 SLACK = 1e-6
 """Predictions may leave [0, r_max] by this share of r_max (rounding), and are then moved in."""
-
-
-def predictions(model: RewardModel, logs: LoggedData, piece: slice) -> FloatArray:
-    """(c, A) q(x, a) for the distinct contexts in `piece` and every action."""
-    contexts = logs.contexts[piece]
-    return _checked(model.predict(contexts), (len(contexts), len(logs.catalogue)), logs.r_max)
-
-
-def logged_predictions(model: RewardModel, logs: LoggedData) -> FloatArray:
-    """(n,) q(x_i, a_i) for the logged pairs."""
-    pairs = model.predict_pairs(logs.contexts, logs.action, logs.context)
-    return _checked(pairs, (len(logs),), logs.r_max)
-
-
-def _checked(predicted: Any, shape: tuple[int, ...], r_max: float) -> FloatArray:
-    values = np.asarray(predicted)
-    require(
-        values.shape == shape,
-        "a reward model must predict one value per context and action",
-        found=f"shape {values.shape} instead of {shape}",
-        cure="predict for every action of the catalogue",
-    )
-    least, most = float(values.min()), float(values.max())
-    # written so that NaN fails too
-    require(
-        least >= -SLACK * r_max and most <= (1 + SLACK) * r_max,
-        f"a reward model must predict within [0, r_max] with r_max = {r_max:g}",
-        found=f"[{least:g}, {most:g}]",
-        cure="clip the predictions, or declare the r_max that the rewards have",
-    )
-    if least < 0 or most > r_max:
-        return np.clip(values.astype(np.float64), 0, r_max)
-    return values
+NEGLIGIBLE = 1e-12
+"""Mass on unseen actions up to here is rounding: no warning."""
 
 
 def importance_weights(policy: Policy, logs: LoggedData) -> FloatArray:
@@ -108,9 +76,9 @@ class UnseenByRound:
         self.actions = np.flatnonzero(hidden.any(axis=0))
         self._hidden = hidden[:, self.actions].T.astype(np.float64)
 
-    def of(self, some: FloatArray) -> FloatArray:
+    def of(self, columns: FloatArray) -> FloatArray:
         """(c, rounds) sums over the unseen actions of each round, from (c, k) at `actions`."""
-        sums: FloatArray = np.asarray(some, dtype=np.float64) @ self._hidden
+        sums: FloatArray = np.asarray(columns, dtype=np.float64) @ self._hidden
         return sums
 
     def average(self, sums: FloatArray) -> float:
@@ -125,7 +93,7 @@ def unseen(policy: Policy, logs: LoggedData) -> Unseen:
         check_actions(policy, logs)
         return Unseen(rounds.actions, 0.0)
     mass = np.concatenate(
-        [rounds.of(some[:, rounds.actions]) for _, some in distributions(policy, logs)]
+        [rounds.of(pi[:, rounds.actions]) for _, pi in distributions(policy, logs)]
     )
     return Unseen(rounds.actions, rounds.average(mass))
 
@@ -173,9 +141,9 @@ def model_sums(policy: Policy, logs: LoggedData, model: RewardModel) -> ModelSum
     for piece, probabilities in distributions(policy, logs):
         predicted = predictions(model, logs, piece)
         value[piece] = _sum_of_products(probabilities, predicted)
-        some = probabilities[:, rounds.actions]
-        unseen_value.append(rounds.of(some * predicted[:, rounds.actions]))
-        mass.append(rounds.of(some))
+        at_unseen = probabilities[:, rounds.actions]
+        unseen_value.append(rounds.of(at_unseen * predicted[:, rounds.actions]))
+        mass.append(rounds.of(at_unseen))
     return ModelSums(
         value[logs.context],
         rounds.average(np.concatenate(unseen_value)),
@@ -187,6 +155,39 @@ def distributions(policy: Policy, logs: LoggedData) -> Iterator[tuple[slice, Flo
     """The policy's distributions over the distinct contexts: (slice, (c, A)) in turn."""
     check_actions(policy, logs)
     return policy.distributions(logs.requests)
+
+
+def predictions(model: RewardModel, logs: LoggedData, piece: slice) -> FloatArray:
+    """(c, A) q(x, a) for the distinct contexts in `piece` and every action."""
+    contexts = logs.contexts[piece]
+    return _checked(model.predict(contexts), (len(contexts), len(logs.catalogue)), logs.r_max)
+
+
+def logged_predictions(model: RewardModel, logs: LoggedData) -> FloatArray:
+    """(n,) q(x_i, a_i) for the logged pairs."""
+    pairs = model.predict_pairs(logs.contexts, logs.action, logs.context)
+    return _checked(pairs, (len(logs),), logs.r_max)
+
+
+def _checked(predicted: Any, shape: tuple[int, ...], r_max: float) -> FloatArray:
+    values = np.asarray(predicted)
+    require(
+        values.shape == shape,
+        "a reward model must predict one value per context and action",
+        found=f"shape {values.shape} instead of {shape}",
+        cure="predict for every action of the catalogue",
+    )
+    least, most = float(values.min()), float(values.max())
+    # written so that NaN fails too
+    require(
+        least >= -SLACK * r_max and most <= (1 + SLACK) * r_max,
+        f"a reward model must predict within [0, r_max] with r_max = {r_max:g}",
+        found=f"[{least:g}, {most:g}]",
+        cure="clip the predictions, or declare the r_max that the rewards have",
+    )
+    if least < 0 or most > r_max:
+        return np.clip(values.astype(np.float64), 0, r_max)
+    return values
 
 
 def check_actions(policy: Policy, logs: LoggedData) -> None:
@@ -211,10 +212,6 @@ def _sum_of_products(left: FloatArray, right: FloatArray) -> FloatArray:
     """(c,) row-wise sums of left * right, in double precision whatever the inputs are."""
     sums: FloatArray = np.einsum("ca,ca->c", left, right, dtype=np.float64, casting="same_kind")
     return sums
-
-
-NEGLIGIBLE = 1e-12
-"""Mass on unseen actions up to here is rounding: no warning."""
 
 
 def mean_estimate(name: str, terms: Terms, unseen: Unseen, effect: str) -> Estimate:

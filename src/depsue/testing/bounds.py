@@ -7,7 +7,7 @@ A new bound is tested in three lines::
         fixed = Mine(tau=4.0)  # only if constants are tuned
 
 Coverage is a seeded one-sided binomial test: over many draws the bound may exceed the true value
-a fraction delta of the time. It runs at two levels, for a bonus that is half of what it should be
+a fraction delta of the time. It runs at two deltas, for a bonus that is half of what it should be
 shows at the small one. The worlds differ in what they catch: many rows near pi0, where a bound is
 nearly tight, catch a bonus that is too small; novel mass catches weights that were normalised;
 rewards that almost never fail, and rare losses, catch a range that was read off the sample.
@@ -30,7 +30,7 @@ from depsue.errors import ConfigError, DepsueError, NotConservative
 from depsue.protocols import Bound, BoundValue
 from depsue.testing.binomial import binomial_tail
 
-LEVELS = (0.05, 0.001)
+DELTAS = (0.05, 0.001)
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ class BoundConformance:
     # what it answers
 
     def test_answers_with_all_that_it_rests_on(self) -> None:
-        found = self.bound.lower(NEAR.draw(self.rng(1)), 0.05)
+        bound = self.bound.lower(NEAR.draw(self.rng(1)), 0.05)
         assert isinstance(self.bound, Bound)
-        assert isinstance(found, BoundValue)
-        assert found.delta == 0.05
-        assert 0 < found.n <= NEAR.n
-        assert isinstance(found.constants["bound"], str)
-        assert json.loads(json.dumps(dict(found.constants))) == found.constants
+        assert isinstance(bound, BoundValue)
+        assert bound.delta == 0.05
+        assert 0 < bound.n <= NEAR.n
+        assert isinstance(bound.constants["bound"], str)
+        assert json.loads(json.dumps(dict(bound.constants))) == bound.constants
 
     def test_same_terms_same_bound(self) -> None:
         terms = NEAR.draw(self.rng(2))
@@ -135,8 +135,8 @@ class BoundConformance:
     def test_is_not_above_the_mean(self) -> None:
         for case, world in enumerate((NEAR, RARE_WEIGHTS, NOVEL_MASS, NEAR_DETERMINISTIC)):
             for draw in range(10):
-                found = self.bound.lower(world.draw(self.rng(4, case, draw)), 0.3)
-                assert found.value <= found.mean, f"{found} is above the mean of its terms"
+                bound = self.bound.lower(world.draw(self.rng(4, case, draw)), 0.3)
+                assert bound.value <= bound.mean, f"{bound} is above the mean of its terms"
 
     def test_is_nested_in_delta(self) -> None:
         bound = self.fixed or self.bound
@@ -168,8 +168,8 @@ class BoundConformance:
         assert self.bound.lower(zeros, 0.05).value == 0
         if not self.weighted_only:
             terms = ConservativeTerms(np.full(100, -0.95), -0.95, proof="paired")
-            found = self.bound.lower(terms, 0.05)
-            assert found.value == -0.95, f"{found.value} is below the declared lower limit"
+            bound = self.bound.lower(terms, 0.05)
+            assert bound.value == -0.95, f"{bound.value} is below the declared lower limit"
 
     def test_units_of_one_row_are_rows(self) -> None:
         terms = NEAR.draw(self.rng(7))
@@ -206,7 +206,7 @@ class BoundConformance:
         terms = Terms(np.ones(100), 0.0)
         _refuses(NotConservative, lambda: self.bound.lower(terms, 0.05), "Terms")  # type: ignore[arg-type]
 
-    def test_refuses_a_level_outside_0_1(self) -> None:
+    def test_refuses_a_delta_outside_0_1(self) -> None:
         terms = NEAR.draw(self.rng(9))
         for delta in (0.0, 1.0, -0.05, 1.5, math.nan):
             _refuses(ConfigError, lambda d=delta: self.bound.lower(terms, d), "delta")  # type: ignore[misc]
@@ -266,17 +266,17 @@ class BoundConformance:
             self.covers(RARE_LOSSES)
 
     def covers(self, world: Hard) -> None:
-        """Fail if the bound exceeds the world's value more often than its level allows."""
-        runs, misses = math.ceil(world.runs * self.effort), dict.fromkeys(LEVELS, 0)
+        """Fail if the bound exceeds the world's value more often than delta allows."""
+        runs, misses = math.ceil(world.runs * self.effort), dict.fromkeys(DELTAS, 0)
         for run in range(runs):
             terms = world.draw(self.rng(10, run))
-            for delta in LEVELS:
-                found = self.bound.lower(terms, delta).value
-                misses[delta] += found > world.value + 1e-12
+            for delta in DELTAS:
+                value = self.bound.lower(terms, delta).value
+                misses[delta] += value > world.value + 1e-12
         for delta, count in misses.items():
             chance = binomial_tail(count, runs, delta)
             assert chance > 1e-4, (
-                f"the bound exceeded the value in {count} of {runs} draws at level {delta}: "
+                f"the bound exceeded the value in {count} of {runs} draws at delta {delta}: "
                 f"a valid bound does so with probability {chance:.2g}"
             )
 
@@ -306,15 +306,16 @@ def _weighted(weights: FloatArray, rewards: FloatArray, r_max: float = 1.0) -> W
     return WeightedTerms.of(weights, rewards, r_max=r_max)
 
 
-def _same(one: BoundValue, other: BoundValue) -> None:
-    assert one.n == other.n
-    assert math.isclose(one.value, other.value, rel_tol=1e-9), f"{one.value} and {other.value}"
+def _same(bound: BoundValue, expected: BoundValue) -> None:
+    assert bound.n == expected.n
+    values = f"{bound.value} and {expected.value}"
+    assert math.isclose(bound.value, expected.value, rel_tol=1e-9), values
 
 
 def _refuses(error: type[DepsueError], call: Callable[[], object], words: str) -> None:
     try:
-        found = call()
+        answer = call()
     except error as refused:
         assert words in str(refused), f"the message does not say '{words}': {refused}"
     else:
-        raise AssertionError(f"expected {error.__name__} about '{words}', got {found}")
+        raise AssertionError(f"expected {error.__name__} about '{words}', got {answer}")
