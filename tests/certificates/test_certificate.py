@@ -82,7 +82,7 @@ def test_its_words_say_what_is_claimed() -> None:
 def test_a_paper_certificate_claims_no_error_rate() -> None:
     text = str(replace(certificate(), kind="paper"))
     assert text.startswith("paper certificate") and "errs at most" not in text
-    assert "level 0.05 as published, not guaranteed: see the gaps" in text
+    assert "delta 0.05 as published, not guaranteed: see the gaps" in text
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"verdicts": [{}]}', '{"verdicts": 3}'])
