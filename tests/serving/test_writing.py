@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tests.serving.asgi import caller, context
 from tests.serving.conftest import Log, Serve
 
 from depsue.serving.service import StoreStatus
+from depsue.serving.writing import Spool
 
 
 def test_a_store_that_is_gone_means_pi0_and_a_spool(
@@ -55,3 +57,14 @@ def test_or_it_means_stop(serve: Serve, home: Path, postgres: Any, log: Log) -> 
     log.wait_for("store back")
     assert call.post("/v1/decide", {"context": context()}).status == 200
     assert len(service.reader.read()[0]) == 1
+
+
+def test_a_spool_of_the_first_version_is_read(tmp_path: Path) -> None:
+    """It said `arm` for who decided."""
+    decision = {"id": "0" * 32, "at": 1.0, "round": 1, "policy": "p", "arm": "pi0", "why": "gone",
+                "action": 2, "propensity": 0.5, "p_policy": 0.1, "p_pi0": 0.5, "holdout": 0.0,
+                "context": "{}"}  # fmt: skip
+    line = json.dumps({"decisions": [decision], "rewards": [], "instead_of": []})
+    (tmp_path / "spool.jsonl").write_text(line + "\n" + line[:40])  # the last one is torn
+    (read,) = Spool(tmp_path).read().decisions
+    assert (read.decided_by, read.action) == ("pi0", 2)
