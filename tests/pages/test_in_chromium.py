@@ -204,8 +204,8 @@ def test_the_live_part_stays_fresh_by_itself(page: Page, server: Server) -> None
     drawn(page)
     assert page.evaluate("window.same") is True  # not loaded again
     expect(page.get_by_role("region", name="Novelty as a table").first).to_be_visible()
-    page.get_by_role("link", name="Let it stand still").click()
-    expect(page.get_by_role("link", name="Keep it fresh")).to_be_visible()
+    page.get_by_role("link", name="Stop refreshing").click()
+    expect(page.get_by_role("link", name="Refresh it by itself")).to_be_visible()
     assert page.locator("body").get_attribute("data-refresh") is None
 
 
