@@ -6,14 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from depsue.data import Terms
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.requests import Requests
-from depsue.errors import PolicyError
+from depsue.errors import ConfigError, NovelMassWarning, PolicyError
+from depsue.estimators import IPS, DirectMethod, DoublyRobust
 from depsue.estimators.weights import (
+    Unseen,
     average,
     importance_weights,
+    logged_predictions,
     mass_on,
+    mean_estimate,
     model_sums,
+    predictions,
+    standard_error,
     unseen,
 )
 from depsue.policies import ScoreTable
@@ -137,3 +144,66 @@ def test_a_policy_over_other_actions_is_refused(by_hand: Any) -> None:
         importance_weights(other, by_hand.logs)
     with pytest.raises(PolicyError, match=f"^{message}$"):
         mass_on(other, by_hand.logs, np.array([2]))
+
+
+def test_predictions_by_hand(by_hand: Any) -> None:
+    logs = by_hand.logs.take([2, 3])  # the second context alone
+    got = predictions(by_hand.model, logs, slice(0, 1))
+    np.testing.assert_array_equal(got, [[0.25, 0.75, 0.5]])
+    pairs = logged_predictions(by_hand.model, by_hand.logs)
+    np.testing.assert_array_equal(pairs, [0.5, 0.5, 0.25, 0.75])
+
+
+@pytest.mark.parametrize("bad", [-0.1, 2.1, np.nan, np.inf])
+def test_predictions_outside_the_range_are_refused(by_hand: Any, bad: float) -> None:
+    model = by_hand.model_of([[bad, 0.5, 1], [0.25, 0.75, 0.5]])
+    message = r"must predict within \[0, r_max\] with r_max = 2. Found: .*Cure: clip"
+    with pytest.raises(ConfigError, match=message):
+        DirectMethod(model).terms(by_hand.pi, by_hand.logs)
+    with pytest.raises(ConfigError, match=message):
+        logged_predictions(model, by_hand.logs)
+
+
+def test_rounding_at_the_edges_is_moved_inside(by_hand: Any) -> None:
+    table = np.array([[2 + 1e-7, -1e-7, 1], [0.25, 0.75, 0.5]])
+    got = predictions(by_hand.model_of(table), by_hand.logs, slice(0, 2))
+    assert got.min() == 0 and got.max() == 2
+
+
+def test_a_model_over_other_actions_is_refused(by_hand: Any) -> None:
+    model = by_hand.model_of([[0.5, 0.5], [0.5, 0.5]])
+    message = r"one value per context and action. Found: shape \(2, 2\) instead of \(2, 3\)"
+    with pytest.raises(ConfigError, match=message):
+        DoublyRobust(model).terms(by_hand.pi, by_hand.logs)
+
+
+@pytest.mark.parametrize(("mass", "warned"), [(1e-13, False), (1e-11, True)])
+def test_mass_that_is_only_rounding_is_not_warned_of(
+    by_hand: Any, mass: float, warned: bool
+) -> None:
+    policy = by_hand.policy([[0.5 - mass, 0.5, mass], [0.5 - mass, 0.5, mass]])
+    if warned:
+        with pytest.warns(NovelMassWarning):
+            estimate = IPS().estimate(policy, by_hand.logs)
+    else:
+        estimate = IPS().estimate(policy, by_hand.logs)
+    assert estimate.unseen_mass == pytest.approx(mass)
+    assert len(estimate.notes) == int(warned)
+
+
+def test_the_note_counts_the_actions() -> None:
+    terms = Terms(np.array([0.0, 1.0]), 0.0)
+    with pytest.warns(NovelMassWarning) as caught:
+        estimate = mean_estimate("X", terms, Unseen(np.arange(1200), 0.25), "so be it")
+    assert estimate.notes == (
+        "X: the policy makes 0.25 of its choices among 1,200 novel actions that the logs never "
+        "show; so be it",
+    )
+    assert [str(warning.message) for warning in caught] == list(estimate.notes)
+    assert estimate.value == 0.5 and estimate.standard_error == pytest.approx(0.5)
+
+
+def test_units_are_what_the_standard_error_counts() -> None:
+    one = Terms(np.array([0.0, 1.0]), 0.0)
+    again = Terms(np.repeat([0.0, 1.0], 50), 0.0, unit=np.repeat([0, 1], 50))
+    assert standard_error(again) == standard_error(one)
