@@ -123,15 +123,18 @@ def headroom(
 ) -> FloatArray:
     """(promises, L) the same for a forecast that comes true three times in four, over V(pi0).
 
-    It goes by the means that were observed. For luck it sets aside standard errors of the
-    difference between what was observed and what n rows will show: more where more promises must
-    all pass.
+    The mean of the terms is taken half from q-hat and half from the rows that observed it: one errs
+    by its slope, the other by the noise of rewards, so together they err less than either. For luck
+    it sets aside standard errors of the difference between what was observed and what n rows will
+    show: more where more promises must all pass.
     """
     luck = NormalDist().inv_cdf(LIKELY ** (1 / len(asked)))
     left = []
     for own, requirement in zip(sums, asked, strict=True):
         rho, rows = requirement.rho, n * requirement.share
-        mean = _mixed(nu, rho, own.old.observed, own.new.observed, own.pi0.observed)
+        by_model = _mixed(nu, rho, own.old.seen, own.new.seen, own.pi0.seen)
+        by_rows = _mixed(nu, rho, own.old.observed, own.new.observed, own.pi0.observed)
+        mean = (by_rows + by_model) / 2
         variance = _variance(own, nu, rho)
         doubt = luck * np.sqrt(variance * (1 / rows + 1 / requirement.observed))
         cost = requirement.cost(n) * np.sqrt(variance / rows)
