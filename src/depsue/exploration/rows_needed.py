@@ -24,6 +24,7 @@ import numpy as np
 from depsue import defaults
 from depsue.certificates import FRACTIONS
 from depsue.data.checks import FloatArray
+from depsue.data.logs import joined
 from depsue.errors import is_real, require, short
 from depsue.exploration.forecast import FEWEST_REWARDS, Candidate
 from depsue.exploration.headroom import (
@@ -129,12 +130,12 @@ class RowsAhead:
 
     def _usual(self, spread: float) -> Assumed:
         """That pi0's rewards are as they are, and that items differ so much."""
-        forecast, fewest = self.prospect.forecast, 0.5 / max(self.rows, 1)
-        rates = tuple(
-            Rate(min(max(value / view.r_max, fewest), 0.9), view.rows_share)
-            for view, value in zip(forecast.views, forecast.pi0_values, strict=True)
-        )
-        return Assumed(rates[0].rate, spread, rates)
+        folds, fewest = self.prospect.folds, 0.5 / max(self.rows, 1)
+        readable, rates = joined([folds.learn, folds.select]), []
+        for view in self.prospect.forecast.views:  # of all rows: the model knows few of them
+            mean = view.promise.rows(readable)[0].mean_reward()
+            rates.append(Rate(min(max(mean / view.r_max, fewest), 0.9), view.rows_share))
+        return Assumed(rates[0].rate, spread, tuple(rates))
 
     def _terms(self) -> tuple[ExploreSettings, float]:
         return self.prospect.settings, self.prospect.folds.learn.r_max
