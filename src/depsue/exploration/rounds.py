@@ -1,6 +1,7 @@
 """Certified exploration over K deployments: what was shown counts, and margin is spent.
 
-What a campaign of certified exploration knows when a round begins, from all rounds before it.
+`CampaignState` is what a campaign knows when a round begins, from all rounds before it;
+`run_exploration` runs all rounds against an environment.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class CampaignState:
         Reads no certifying row and spends no delta: without drift the certificate holds anyway.
         """
         self.drift = None
-        relative = [one for one in self.settings.promises if one.name in self.ceilings]
+        relative = [p for p in self.settings.promises if p.name in self.ceilings]
         if not relative:
             return
         self.drift = check_drift(
@@ -145,18 +146,18 @@ class CampaignState:
             promises = self.settings.promises
             share = CEILING_SHARE * self.delta / len(promises)
             self.ceilings = {
-                one.name: ceiling(one, self.newest, share)
-                for one in promises
-                if one.floor.ratio is not None
+                promise.name: ceiling(promise, self.newest, share)
+                for promise in promises
+                if promise.floor.ratio is not None
             }
         self.earlier.append(self.newest)
         self.newest, self.base, self.trust = served, policy, trust
         self.served.append(Served(served, len(served)))
         if not certified:  # what is certain, or pi0, keeps relative floors up to 1 only
-            ratios = {one.name: one.floor.ratio for one in self.settings.promises}
+            ratios = {promise.name: promise.floor.ratio for promise in self.settings.promises}
             self.may_owe |= {name for name, rho in ratios.items() if rho is None or rho > 1}
-        kept = max(self.settings.pi0_share, 1e-12) if certified else 1.0
-        self.largest = self.stretch / ((1 - novelty) * kept) if novelty < 1 else 1e12
+        pi0_share = max(self.settings.pi0_share, 1e-12) if certified else 1.0
+        self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12
         self.largest_ever = max(self.largest_ever, self.largest)
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
@@ -171,21 +172,21 @@ class CampaignState:
         readable = joined([folds.learn, folds.select])
         served = [*self.served[:-1], Served(readable, self.served[-1].decisions)]
         delta = MARGIN_SHARE * self.delta / len(self.settings.promises)
-        found = {
-            one.name: earned(
-                one,
+        margins = {
+            promise.name: earned(
+                promise,
                 served,
                 decisions=decisions,
                 delta=delta,
-                ceiling=self.ceilings.get(one.name),
+                ceiling=self.ceilings.get(promise.name),
                 logging_policy=self.pi0,
                 largest=self.largest_ever,
             )
-            for one in self.settings.promises
+            for promise in self.settings.promises
         }
         return {
             name: credit if name in self.may_owe else replace(credit, value=max(credit.value, 0.0))
-            for name, credit in found.items()
+            for name, credit in margins.items()
         }
 
 
@@ -274,19 +275,19 @@ def run_exploration(
     reads = Reads() if reads is None else reads
     logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
     delta = reads.delta_of_attempt(settings.delta_of_deployment, 1)
-    course = CampaignState(settings, pi0, logs, campaign, delta)
+    state = CampaignState(settings, pi0, logs, campaign, delta)
     deployments: list[Exploration] = []
     remembered: list[CachedPolicy] = []
     for k in range(1, settings.deployments + 1):
         named = _named(watch, f"exploration {k}/{settings.deployments}")
         try:
-            before = course.before(m)
+            before = state.before(m)
             of_round = rng.derive(seed, "exploration", k)
-            prepared = prepare(before, course.settings, seed=of_round, watch=named)
-            explored = certify_round(prepared, before, course.settings, reads=reads, watch=named)
+            prepared = prepare(before, state.settings, seed=of_round, watch=named)
+            explored = certify_round(prepared, before, state.settings, reads=reads, watch=named)
         except KeyboardInterrupt:  # what was served is not lost
             stopped = tuple(deployments)
-            return ExplorationResult(pi0, course.logging_value, stopped, interrupted=True)
+            return ExplorationResult(pi0, state.logging_value, stopped, interrupted=True)
         served = observe_deployment(environment, explored.policy, m, k)
         deployments.append(
             Exploration(
@@ -295,10 +296,10 @@ def run_exploration(
                 novelty=novelty_on(explored.policy, served),
                 value=served.mean_reward(),
                 rows=len(served),
-                drift=course.drift,
+                drift=state.drift,
             )
         )
-        course.observe(
+        state.observe(
             served,
             explored.policy,
             novelty=explored.novelty,
@@ -306,7 +307,7 @@ def run_exploration(
             trust=prepared.trust,
         )
         remembered = _forget(prepared, remembered)
-    return ExplorationResult(pi0, course.logging_value, tuple(deployments))
+    return ExplorationResult(pi0, state.logging_value, tuple(deployments))
 
 
 def _forget(prepared: FrozenCandidate, remembered: list[CachedPolicy]) -> list[CachedPolicy]:
@@ -319,7 +320,7 @@ def _forget(prepared: FrozenCandidate, remembered: list[CachedPolicy]) -> list[C
         if isinstance(model, CachedRewardModel):
             model.forget()
     for part in remembered:
-        if not any(part is one for one in newest):
+        if not any(part is other for other in newest):
             part.forget()
     return newest
 

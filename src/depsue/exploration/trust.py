@@ -4,9 +4,8 @@ Some supported actions are hidden: their rows are kept from a reward model, whic
 them as it would among novel ones. What that choice is worth can be read off the hidden rows, for
 these actions were shown. It says how much of what q-hat promises will come true where the logs
 cannot say so themselves: of novel actions before they have been shown, and of supported ones that
-a policy shows far more often than the logs do.
-
-Level and slope of a reward model, corrected on rows that it was not fitted on.
+a policy shows far more often than the logs do. Before that, level and slope of q-hat are corrected
+on rows that it was not fitted on (`Calibration`).
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Calibration:
     @classmethod
     def on(cls, model: RewardModel, rows: LoggedData) -> Calibration:
         """Of a model, on rows."""
-        given = model.predict_pairs(rows.contexts, rows.action, rows.context)
-        centre, level = float(given.mean()), float(rows.reward.mean())
-        slope = _slope(given, rows.reward)
+        predicted = model.predict_pairs(rows.contexts, rows.action, rows.context)
+        centre, level = float(predicted.mean()), float(rows.reward.mean())
+        slope = _slope(predicted, rows.reward)
         novel = rows.catalogue.novel[rows.action]
-        left = rows.reward - level - slope * (given - centre)
+        left = rows.reward - level - slope * (predicted - centre)
         off = [float(left[mine].sum()) / (int(mine.sum()) + STEADY) for mine in (~novel, novel)]
         return cls(centre, level, slope, off[0], off[1], rows.r_max)
 
@@ -65,13 +64,13 @@ class Calibration:
         return np.asarray(np.clip(out, 0.0, self.r_max, out=out))
 
 
-def _slope(given: FloatArray, reward: FloatArray) -> float:
+def _slope(predicted: FloatArray, reward: FloatArray) -> float:
     """Of the reward by its prediction, less its standard error, kept within [0, 1]."""
-    x, y = float(given.mean()), float(reward.mean())
-    variance = float(((given - x) ** 2).mean())
+    x, y = float(predicted.mean()), float(reward.mean())
+    variance = float(((predicted - x) ** 2).mean())
     if variance <= 0:
         return 0.0
-    together = float(((given - x) * (reward - y)).mean())
+    together = float(((predicted - x) * (reward - y)).mean())
     error = float(reward.std()) / math.sqrt(variance * len(reward))
     return min(max(together / variance - error, 0.0), 1.0)
 
@@ -133,8 +132,8 @@ def trust_on_hidden_items(
     weight = pi[tested.context, tested.action] / tested.propensity
     weight = np.minimum(weight, HIGHEST_SHARE * weight.sum())
     share = weight / weight.sum()
-    found = float(share @ tested.reward)
-    error = float(np.sqrt(share**2 @ (tested.reward - found) ** 2))
+    earned = float(share @ tested.reward)
+    error = float(np.sqrt(share**2 @ (tested.reward - earned) ** 2))
     hoped = Calibration.on(model, held).corrected(q_hat, np.zeros(len(novel), dtype=bool))
     promised = float(share @ hoped[tested.context, tested.action])
-    return float(np.clip((found - error) / promised, 0.0, 1.0)) if promised > 0 else 0.0
+    return float(np.clip((earned - error) / promised, 0.0, 1.0)) if promised > 0 else 0.0
