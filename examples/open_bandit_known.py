@@ -15,7 +15,7 @@ from depsue.data.catalogue import ActionCatalogue
 from depsue.data.checks import FloatArray
 from depsue.policies import ByItem, Uniform
 from depsue.promises import Floor, Promise
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 from depsue.world import RewardTable, World
 
 BOUNDS = ("normal", "smoothing", "betting")

@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 from depsue.client import Client
-from depsue.demo.campaign import demo_world
+from depsue.demo.demo import demo_world
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The tree of the product in docs/architecture.md, one line a file: the first line of its docstring."""
+"""The tree in docs/architecture.md: one line a file, the first line of its docstring."""
 
 from __future__ import annotations
 

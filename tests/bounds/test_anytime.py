@@ -11,8 +11,7 @@ import pytest
 from depsue.bounds import Betting, Smoothing
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.protocols import Bound, BoundValue
-from depsue.testing.binomial import binomial_tail
-from depsue.testing.bounds import NEAR
+from depsue.testing.bounds import NEAR, binomial_tail
 
 LOOKS = (50, 100, 200, 400, 800, 1_600)
 RUNS = 300

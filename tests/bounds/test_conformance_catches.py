@@ -10,7 +10,6 @@ import pytest
 from depsue.bounds import Betting, Hcope, Smoothing
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.protocols import Bound, BoundValue
-from depsue.testing.binomial import binomial_tail
 from depsue.testing.bounds import (
     ALMOST_SURE,
     MANY_ROWS,
@@ -19,6 +18,7 @@ from depsue.testing.bounds import (
     RARE_LOSSES,
     BoundConformance,
     Hard,
+    binomial_tail,
 )
 
 

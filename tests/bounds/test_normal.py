@@ -15,8 +15,7 @@ from depsue.bounds import Betting, Normal, tuning_rows
 from depsue.bounds.normal import HANDOVERS, Spread, bernstein, distance, smoothed, spread_of
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, DataError
-from depsue.testing.binomial import binomial_tail
-from depsue.testing.bounds import RARE_WEIGHTS
+from depsue.testing.bounds import RARE_WEIGHTS, binomial_tail
 
 Draw = Callable[[np.random.Generator], np.ndarray]
 PAIRS = [(0.4690, 0.0), (0.3322, 0.429), (0.3031, 0.646)]

@@ -12,7 +12,7 @@ import pytest
 from depsue.bounds import Betting, Hcope, Smoothing
 from depsue.data.terms import WeightedTerms
 from depsue.protocols import Bound
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 
 LEVELS = (0.05, 0.005)
 RUNS = 300

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.bounds import Smoothing, log_sums, smoothing_from_sums
-from depsue.bounds.smoothing import SCALES
+from depsue.bounds.smoothing import SMOOTHING_SCALES
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, NotConservative
 
@@ -54,7 +54,7 @@ def test_the_grid_solves_for_the_average_capital(
 ) -> None:
     terms = draw(seed, 800, spread, rate)
     found = Smoothing().lower(terms, delta).value
-    z, scales, target = terms.values.tolist(), SCALES.tolist(), math.log(1 / delta)
+    z, scales, target = terms.values.tolist(), SMOOTHING_SCALES.tolist(), math.log(1 / delta)
     assert found > 0
     assert average_log_capital(z, found, scales) == pytest.approx(target, abs=1e-6)
     assert average_log_capital(z, found * (1 + 1e-6), scales) < target
@@ -110,10 +110,10 @@ def test_order_does_not_matter() -> None:
 
 def test_the_grid_follows_r_max_then_the_lower_limit() -> None:
     weighted = WeightedTerms.of(np.ones(9), np.ones(9), r_max=5.0)
-    assert Smoothing().scales(weighted) == pytest.approx(5 * SCALES)
+    assert Smoothing().scales(weighted) == pytest.approx(5 * SMOOTHING_SCALES)
     paired = ConservativeTerms(np.zeros(9), -2.0, proof="paired")
-    assert Smoothing().scales(paired) == pytest.approx(2 * SCALES + 2)
-    assert Smoothing(unit_scale=3.0).scales(paired) == pytest.approx(3 * SCALES + 2)
+    assert Smoothing().scales(paired) == pytest.approx(2 * SMOOTHING_SCALES + 2)
+    assert Smoothing(unit_scale=3.0).scales(paired) == pytest.approx(3 * SMOOTHING_SCALES + 2)
 
 
 def test_the_unit_of_rewards_does_not_matter() -> None:

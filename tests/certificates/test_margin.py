@@ -13,7 +13,7 @@ from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 
 RUNS, DELTA = 1000, 0.5
 """Smoothing is cautious: at this level a mistake of some size still shows."""

@@ -28,7 +28,7 @@ from depsue.errors import ConfigError, DataError, PolicyError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.savable import hash_of
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 
 RUNS, DELTA = 1000, 0.2
 """At this level 1,000 small samples tell a right rate from a wrong one."""

@@ -10,8 +10,8 @@ import pytest
 
 from depsue.bounds import tuning_rows
 from depsue.data.checks import FloatArray, IntArray, Mask
-from depsue.diagnostics.drift import FEWEST, DriftSide, change_between
-from depsue.testing.binomial import binomial_tail
+from depsue.diagnostics.drift import FEWEST_TO_TEST_DRIFT, DriftSide, change_between
+from depsue.testing.bounds import binomial_tail
 
 Draw = Callable[[np.random.Generator], tuple[DriftSide, DriftSide]]
 
@@ -190,7 +190,7 @@ def test_a_change_of_the_smallest_size_is_seen_nine_times_in_ten() -> None:
 
 def test_too_few_values_on_a_side_are_not_tested() -> None:
     many = of_pi0(np.zeros(500))
-    assert change_between(many, of_pi0(np.zeros(FEWEST - 1)), 0.01) is None
+    assert change_between(many, of_pi0(np.zeros(FEWEST_TO_TEST_DRIFT - 1)), 0.01) is None
     two_users = of_pi0(np.zeros(500), np.arange(500) % 2)
     assert change_between(of_pi0(np.zeros(500), np.arange(500)), two_users, 0.01) is None
 

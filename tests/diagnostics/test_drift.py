@@ -14,7 +14,7 @@ from depsue.diagnostics.drift import check_drift, require_no_drift
 from depsue.errors import ConfigError, DataError
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 
 CATALOGUE = ActionCatalogue.of(range(4), novel=[3])
 CONTEXTS = np.array([[0.0], [1.0]], dtype=np.float32)

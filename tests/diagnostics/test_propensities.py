@@ -20,7 +20,7 @@ from depsue.diagnostics.propensities import (
 )
 from depsue.errors import ConfigError, DataError
 from depsue.policies import OwnPolicy, ScoreTable
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 
 RUNS = 250
 

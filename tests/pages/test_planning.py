@@ -14,9 +14,9 @@ from tests.pages.conftest import explore
 from depsue.campaigns import Campaign, open_home
 from depsue.errors import DepsueError
 from depsue.pages import dashboard
+from depsue.pages.campaign import defaults, plan_page, planned, settings_of
 from depsue.pages.dashboard import Dashboard
 from depsue.pages.plan_report import PlanResult
-from depsue.pages.planning import defaults, plan_page, planned, settings_of
 from depsue.progress import silent
 from depsue.promises import Floor, Promise
 

@@ -29,8 +29,7 @@ from depsue.campaigns import Campaign, open_home
 from depsue.cli.main import app as command
 from depsue.ledger import open_ledger
 from depsue.serving.access import Access
-from depsue.serving.app import App
-from depsue.serving.metrics import Metrics
+from depsue.serving.app import App, Metrics
 from depsue.serving.running import GRACE, log_to
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings

@@ -13,8 +13,8 @@ from depsue.certificates import Reads, certify
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
 from depsue.promises import Floor
-from depsue.testing.binomial import binomial_tail
-from depsue_research.error_rates import GROUPS, TRIALS, Rate, error_rates
+from depsue.testing.bounds import binomial_tail
+from depsue_research.error_rates import GROUPS, TRIALS, ErrorRate, error_rates
 from depsue_research.error_rates import paper as paper_kinds
 from depsue_research.error_rates import strict as strict_kinds
 from depsue_research.error_rates.paper import (
@@ -49,7 +49,7 @@ def test_interval_is_clopper_and_pearsons(errors: int) -> None:
     from scipy.stats import binomtest
 
     exact = binomtest(errors, 2000).proportion_ci(method="exact")
-    assert Rate("strict", "kind", "normal", errors, 2000).interval == pytest.approx(
+    assert ErrorRate("strict", "kind", "normal", errors, 2000).interval == pytest.approx(
         (exact.low, exact.high), abs=1e-8
     )
 
@@ -94,7 +94,7 @@ def test_a_looser_bound_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(strict_kinds, "DELTA", 0.4)
     monkeypatch.setattr(strict_kinds, "ROWS", 6000)
     [rate] = repeated("looser", one_floor(BASE, ["normal"], []), 100, 0)
-    assert Rate("strict", "", "", rate.errors, 100, DELTA).p_value < 0.01
+    assert ErrorRate("strict", "", "", rate.errors, 100, DELTA).p_value < 0.01
 
 
 def test_a_policy_above_the_floor_is_certified() -> None:

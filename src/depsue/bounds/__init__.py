@@ -4,7 +4,7 @@ from depsue.bounds.base import BaseBound, BoundRun, MergedMoments, Partition, Pa
 from depsue.bounds.betting import Betting, betting_lower, predictable_bets
 from depsue.bounds.hcope import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows
 from depsue.bounds.normal import Normal
-from depsue.bounds.smoothing import Smoothing, log_sums, smoothing_from_sums
+from depsue.bounds.smoothing import SMOOTHING_SCALES, Smoothing, log_sums, smoothing_from_sums
 from depsue.errors import ConfigError, short
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Partition",
     "Passes",
     "RewardedRows",
+    "SMOOTHING_SCALES",
     "Smoothing",
     "betting_lower",
     "bound_named",

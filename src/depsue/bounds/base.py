@@ -313,6 +313,8 @@ def rejected_between(
         room = tolerance * 2.0 ** (STEPS - step) - (high - low) / 2
         if abs(guess - middle) > room:
             guess = middle - toward * room
+        if not low < guess < high:  # rounding put it on an end: half a tolerance inside ends it
+            guess = middle - toward * ((high - low) / 2 - tolerance / 2)
         value = yield guess
         if value >= 0:
             low, above = guess, value

@@ -20,7 +20,7 @@ from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
 from depsue.protocols import BoundValue
 
-SCALES: FloatArray = read_only(4.0 ** np.arange(-1, 8))
+SMOOTHING_SCALES: FloatArray = read_only(4.0 ** np.arange(-1, 8))
 """The fixed grid of scales, in units of r_max (or of the declared unit_scale)."""
 
 
@@ -86,7 +86,7 @@ class Smoothing(BaseBound):
         if self.scale is not None:
             scales = np.array([float(self.scale)])
         else:
-            scales = SCALES * declared_scale(terms, self.unit_scale, "smoothing")
+            scales = SMOOTHING_SCALES * declared_scale(terms, self.unit_scale, "smoothing")
         return np.asarray(scales + max(0.0, -terms.lower))
 
 

@@ -49,8 +49,7 @@ from depsue.ledger import (
     Ledger,
     ObservationRecord,
 )
-from depsue.policies import BasePolicy, Mixture, load, save
-from depsue.policies.restricted import RestrictedPolicy
+from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load, save
 from depsue.progress import Watch, silent
 from depsue.rewards import BaseRewardModel
 from depsue.scores import Scores

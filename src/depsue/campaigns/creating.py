@@ -21,8 +21,7 @@ from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require
 from depsue.exploration.rounds import require_countable
 from depsue.ledger import Ledger, open_ledger
-from depsue.policies import BasePolicy, save
-from depsue.policies.named import NamedPolicy, named_policy
+from depsue.policies import BasePolicy, NamedPolicy, named_policy, save
 from depsue.savable import outside_of
 
 LEDGER = "ledger.db"

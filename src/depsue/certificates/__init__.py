@@ -4,9 +4,8 @@ from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import FRACTIONS, Folds, StreamedFolds, three_folds
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
-from depsue.certificates.reads import CountsReads, Reads
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
-from depsue.certificates.strict import certify
+from depsue.certificates.strict import CountsReads, Reads, certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold

@@ -360,7 +360,7 @@ def _model_test(sample: pl.DataFrame, mapping: LogMapping, ids: Any) -> CheckPar
 
 def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
     """What changed from the first to the second half, in time where it is known."""
-    from depsue.diagnostics.drift import FEWEST, DriftSide, change_between
+    from depsue.diagnostics import FEWEST_TO_TEST_DRIFT, DriftSide, change_between
 
     notes = [] if "time" in sample else ["no times: drift was looked for in the order of rows"]
     rows = _in_order(sample)
@@ -379,7 +379,7 @@ def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
         )
         change = change_between(before, after, DRIFT_DELTA / len(series) / 2)
         if change is None:
-            notes.append(f"fewer than {FEWEST} values in a half: no test of drift")
+            notes.append(f"fewer than {FEWEST_TO_TEST_DRIFT} values in a half: no test of drift")
             return CheckPart(notes=tuple(notes))
         if change.low > 0 or change.high < 0:
             drifted.append((name, change))

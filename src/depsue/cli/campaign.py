@@ -352,7 +352,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write what serves, with its certificate and items, to a folder for the serving system."""
-    from depsue.campaigns.exporting import export_campaign
+    from depsue.campaigns import export_campaign
 
     campaign = _opened(name, home, ledger, "reader")
     written = export_campaign(campaign, out, round=round)

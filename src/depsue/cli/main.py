@@ -12,8 +12,7 @@ import typer
 from depsue._version import __version__
 from depsue.cli.campaign import app as campaign
 from depsue.cli.campaign import interruptible
-from depsue.cli.check import check
-from depsue.cli.plan import plan
+from depsue.cli.logs import check, plan
 from depsue.cli.serve import serve, token
 from depsue.errors import DepsueError
 
@@ -74,8 +73,7 @@ def demo(
     from dataclasses import replace
 
     from depsue.cli.tables import demo_table, show
-    from depsue.demo.campaign import make_demo_campaign
-    from depsue.demo.demo import DemoSettings, run_demo
+    from depsue.demo.demo import DemoSettings, make_demo_campaign, run_demo
     from depsue.demo.report import write_report
     from depsue.files import writable_folder
     from depsue.progress import bars

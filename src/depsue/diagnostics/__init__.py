@@ -1,6 +1,13 @@
 """Diagnostics: are the logged propensities true, and does pi0 still earn what it did?"""
 
-from depsue.diagnostics.drift import DriftReport, check_drift, require_no_drift
+from depsue.diagnostics.drift import (
+    FEWEST_TO_TEST_DRIFT,
+    DriftReport,
+    DriftSide,
+    change_between,
+    check_drift,
+    require_no_drift,
+)
 from depsue.diagnostics.propensities import (
     PropensityReport,
     check_propensities,
@@ -9,7 +16,10 @@ from depsue.diagnostics.propensities import (
 
 __all__ = [
     "DriftReport",
+    "DriftSide",
+    "FEWEST_TO_TEST_DRIFT",
     "PropensityReport",
+    "change_between",
     "check_drift",
     "check_propensities",
     "require_no_drift",

@@ -54,7 +54,7 @@ from depsue.estimators.weights import importance_weights
 from depsue.promises import Promise, checked_promises
 from depsue.protocols import Policy
 
-FEWEST = 40
+FEWEST_TO_TEST_DRIFT = 40
 """The fewest values on either side that are tested."""
 LARGEST_LOSS = 0.8
 """No value loses more than this share of the bet's capital."""
@@ -183,12 +183,13 @@ def check_drift(
     for promise, (what, first, second) in pairs:
         change = change_between(first, second, delta / len(pairs) / 2)
         if change is None:
-            notes.append(f"{promise.name}, {what}: fewer than {FEWEST} values on a side, no test")
+            few = f"fewer than {FEWEST_TO_TEST_DRIFT} values on a side, no test"
+            notes.append(f"{promise.name}, {what}: {few}")
         else:
             tests.append(DriftTest(promise.name, what, change, delta / len(pairs)))
     require(
         bool(tests),
-        f"a test needs at least {FEWEST} values (rows, or units) on each side",
+        f"a test needs at least {FEWEST_TO_TEST_DRIFT} values (rows, or units) on each side",
         found=notes[0] if notes else "",
         cure="log more",
     )
@@ -405,7 +406,7 @@ def change_between(before: DriftSide, after: DriftSide, delta: float) -> Change 
     pilot = np.zeros(n, dtype=bool)
     pilot[tuning_rows(n)] = True
     counts = [np.bincount(place, minlength=n) for place in places]
-    if min(int((count[~pilot] > 0).sum()) for count in counts) < FEWEST:
+    if min(int((count[~pilot] > 0).sum()) for count in counts) < FEWEST_TO_TEST_DRIFT:
         return None
     c = _centre(before, pilot[places[0]])
 

@@ -49,7 +49,7 @@ from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards
-from depsue.rewards.fit import heldout_split
+from depsue.rewards.mlp import heldout_split
 
 STEPS = {False: 0.001, True: 0.01}
 """Between levels; wider once novel actions have been shown, where far more is possible."""

@@ -21,7 +21,7 @@ from depsue.data.logs import LoggedData
 from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import RewardModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
-from depsue.rewards.fit import heldout_split
+from depsue.rewards.mlp import heldout_split
 
 STEADY = 50
 """Rows for which the common calibration counts in that of novel, or of supported, actions."""

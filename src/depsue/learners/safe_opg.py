@@ -17,8 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from depsue.bounds import Hcope, RewardedRows, rewarded_rows, tuning_rows
-from depsue.bounds.hcope import hcope_from_rewarded
+from depsue.bounds import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows, tuning_rows
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms

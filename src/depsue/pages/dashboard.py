@@ -21,14 +21,17 @@ from depsue.pages.campaign import (
     Stories,
     action_page,
     campaign_page,
+    filled,
     glance,
+    plan_page,
+    planned,
     require_said,
+    settings_of,
 )
 from depsue.pages.certificate import certificate_page, recompute
 from depsue.pages.figures import levels_figure, live_figures, round_figures
 from depsue.pages.jobs import Jobs
 from depsue.pages.plan_report import frontier_figure
-from depsue.pages.planning import filled, plan_page, planned, settings_of
 from depsue.pages.rendering import path_of, static
 from depsue.pages.sessions import (
     Sessions,

@@ -7,6 +7,7 @@ from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
 from depsue.policies.files import load, save
 from depsue.policies.named import NamedPolicy, named_policy
+from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.simple import (
     ByItem,
     EpsilonGreedy,
@@ -27,6 +28,7 @@ __all__ = [
     "NamedPolicy",
     "OnnxScores",
     "OwnPolicy",
+    "RestrictedPolicy",
     "ScoreTable",
     "SoftmaxOfScores",
     "Uniform",

@@ -1,9 +1,8 @@
 """Reward models: the bootstrapped ensemble, CQL, a linear one, their blend, and a team's own."""
 
 from depsue.rewards.base import BaseRewardModel
-from depsue.rewards.fit import CQL, RewardSettings, fit_rewards
 from depsue.rewards.linear import LinearRewardModel, fit_linear
-from depsue.rewards.mlp import FitReport, MlpRewardModel
+from depsue.rewards.mlp import CQL, FitReport, MlpRewardModel, RewardSettings, fit_rewards
 from depsue.rewards.simple import Blend, OwnRewardModel
 
 __all__ = [

@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from depsue.bounds.smoothing import SCALES, log_sums, smoothing_from_sums
+from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.data.checks import FloatArray, IntArray, Mask, read_only
 from depsue.promises import Promise
 
@@ -239,8 +239,8 @@ class ConfidenceSequence:
     """
 
     def __init__(self, r_max: float) -> None:
-        self._scales = SCALES * r_max
-        self._low, self._high = np.zeros(len(SCALES)), np.zeros(len(SCALES))
+        self._scales = SMOOTHING_SCALES * r_max
+        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
         self.n, self._sum, self._r_max = 0, 0.0, r_max
 
     def add(self, values: FloatArray) -> None:

@@ -118,7 +118,12 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _OF_ALL_RECORDS}
+        line |= {
+            name: value
+            for name, value in vars(record).items()
+            # libraries (Ray) stamp every record with marks of their own, under names with a _
+            if name not in _OF_ALL_RECORDS and not name.startswith("_")
+        }
         if record.exc_info is not None and record.exc_info[1] is not None:
             problem = record.exc_info[1]
             line["error"] = f"{type(problem).__name__}: {problem}"

@@ -1,7 +1,7 @@
 """Decisions, rewards and the monitor's events on disk, durable before they are answered.
 
 The store is a SQLite file or a PostgreSQL database. A file has one writing connection, and a lock
-keeps a second service out; everybody else opens it read-only (`depsue.database.engine` says why).
+keeps a second service out; everybody else opens it read-only (`depsue.database` says why).
 On PostgreSQL several services write to one store: what one of them decided for a key stands.
 
 A store has a version (`SCHEMA`). Opening one that an older depsue wrote brings it up to date.

@@ -12,13 +12,15 @@ from __future__ import annotations
 from depsue.errors import is_whole, require, short
 from depsue.progress import Watch, silent
 from depsue_research.error_rates.paper import paper_rates
-from depsue_research.error_rates.rates import GROUPS, Rate, repeated
+from depsue_research.error_rates.rates import GROUPS, ErrorRate, repeated
 from depsue_research.error_rates.strict import TRIALS
 
-__all__ = ["GROUPS", "TRIALS", "Rate", "error_rates"]
+__all__ = ["GROUPS", "TRIALS", "ErrorRate", "error_rates"]
 
 
-def error_rates(replications: int = 2000, *, seed: int = 0, watch: Watch = silent) -> list[Rate]:
+def error_rates(
+    replications: int = 2000, *, seed: int = 0, watch: Watch = silent
+) -> list[ErrorRate]:
     """The error rate of every kind of certificate.
 
     Args:
@@ -32,7 +34,7 @@ def error_rates(replications: int = 2000, *, seed: int = 0, watch: Watch = silen
         found=short(replications),
         cure="2000 tells 5% from 7%",
     )
-    rates: list[Rate] = []
+    rates: list[ErrorRate] = []
     for place, (name, trial) in enumerate(TRIALS.items()):
         watch("error rates", place, len(TRIALS) + 1, name)
         rates += repeated(name, trial, replications, seed)

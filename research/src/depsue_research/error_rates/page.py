@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from depsue_research.error_rates import GROUPS, Rate
+from depsue_research.error_rates import GROUPS, ErrorRate
 from depsue_research.error_rates.paper import LARGE, MANY
 from depsue_research.error_rates.rates import DELTA
 from depsue_research.error_rates.strict import BASE, FEWER, ROWS
@@ -36,13 +36,13 @@ HEADINGS = {
 }
 
 
-def write(rates: Sequence[Rate], folder: Path, command: str) -> None:
+def write(rates: Sequence[ErrorRate], folder: Path, command: str) -> None:
     """Write the page and the figure."""
     (folder / "certificates.md").write_text(page(rates, command), encoding="utf-8")
     figure(rates).savefig(folder / "certificates.png", dpi=130)
 
 
-def page(rates: Sequence[Rate], command: str) -> str:
+def page(rates: Sequence[ErrorRate], command: str) -> str:
     """The page, as Markdown."""
     lines = [
         "# How often certificates are wrong",
@@ -67,7 +67,7 @@ def page(rates: Sequence[Rate], command: str) -> str:
     return "\n".join([*lines, *NOTES]) + "\n"
 
 
-def summary(rates: Sequence[Rate]) -> list[str]:
+def summary(rates: Sequence[ErrorRate]) -> list[str]:
     """What came out, a sentence for each group."""
     lines = []
     for group in GROUPS:
@@ -84,7 +84,7 @@ def summary(rates: Sequence[Rate]) -> list[str]:
     return lines
 
 
-def table(rates: Sequence[Rate], group: str) -> list[str]:
+def table(rates: Sequence[ErrorRate], group: str) -> list[str]:
     """The lines of one group, as Markdown."""
     lines = [
         "| kind | bound | errors | rate | 95% interval | p against delta | verdict |",
@@ -105,12 +105,12 @@ def chance(p: float) -> str:
     return f"{p:.2g}" if p >= 1e-4 else "< .0001"
 
 
-def verdict(rate: Rate) -> str:
+def verdict(rate: ErrorRate) -> str:
     """How the test against delta comes out, in words."""
     return "passes" if rate.p_value >= ALPHA else "**above delta**"
 
 
-def figure(rates: Sequence[Rate]) -> Figure:
+def figure(rates: Sequence[ErrorRate]) -> Figure:
     """A dot and its interval for each rate; kinds are lines, bounds colours."""
     kinds = list(dict.fromkeys((rate.group, rate.kind) for rate in rates))
     gaps = {group: 1.6 * place for place, group in enumerate(GROUPS)}

@@ -11,7 +11,7 @@ import numpy as np
 from depsue import rng
 from depsue.bounds.hcope import TAUS, empirical_bernstein
 from depsue.data.checks import FloatArray, Mask
-from depsue_research.error_rates.rates import DELTA, Key, Rate
+from depsue_research.error_rates.rates import DELTA, ErrorRate, Key
 from depsue_research.error_rates.worlds import MISS, RHO, NearMissWorld, near_miss_world
 
 LARGE, MANY, STEPS, RATE, RATE_LAMBDA = 100_000, (1000, 10_000), 600, 20.0, 5.0
@@ -199,7 +199,7 @@ def algorithm_1(
     return {"last policy": passes & below, "last passing policy": passing & unsafe}
 
 
-def paper_rates(replications: int, seed: int) -> Iterator[list[Rate]]:
+def paper_rates(replications: int, seed: int) -> Iterator[list[ErrorRate]]:
     """The paper's kinds, one group after another."""
     runs: list[Callable[[int, int], dict[Key, Mask]]] = [
         *(partial(fixed_policy, name) for name in ("plain", "rare rewards", "sharp pi0")),
@@ -208,4 +208,4 @@ def paper_rates(replications: int, seed: int) -> Iterator[list[Rate]]:
     ]
     for run in runs:
         errors = run(replications, seed)
-        yield [Rate(*key, int(wrong.sum()), replications) for key, wrong in errors.items()]
+        yield [ErrorRate(*key, int(wrong.sum()), replications) for key, wrong in errors.items()]

@@ -1,7 +1,7 @@
 """How often one kind of certificate was wrong, and whether that is more than was promised.
 
 A `Trial` draws logs and says which certificates were issued in error; `repeated` runs it many
-times and gives a `Rate` for each kind.
+times and gives a `ErrorRate` for each kind.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue import rng
-from depsue.testing.binomial import binomial_tail, rate_interval
+from depsue.testing.bounds import binomial_tail, rate_interval
 
 DELTA = 0.05
 """The promised error rate of every certificate here."""
@@ -32,7 +32,7 @@ Trial = Callable[[np.random.Generator], Outcome]
 
 
 @dataclass(frozen=True)
-class Rate:
+class ErrorRate:
     """How often one kind of certificate was wrong.
 
     Args:
@@ -67,10 +67,10 @@ class Rate:
         return binomial_tail(self.errors, self.n, self.delta)
 
 
-def repeated(name: str, trial: Trial, replications: int, seed: int) -> list[Rate]:
+def repeated(name: str, trial: Trial, replications: int, seed: int) -> list[ErrorRate]:
     """The trial so many times: a rate for each kind in it."""
     errors: Counter[Key] = Counter()
     for place in range(replications):
         outcome = trial(rng.generator(seed, name, place))
         errors.update({key: int(wrong) for key, wrong in outcome.items()})
-    return [Rate(*key, count, replications) for key, count in errors.items()]
+    return [ErrorRate(*key, count, replications) for key, count in errors.items()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from depsue.data.checks import FloatArray
-from depsue.testing.binomial import binomial_tail, rate_interval
+from depsue.testing.bounds import binomial_tail, rate_interval
 from depsue_research.hostile.campaigns import DELTA, FLOOR, RECIPE, WORLDS, Result
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import pytest
 from research.tests.paper.outputs.made_up import made_up_cell, made_up_runs, movielens, wiki10
 from scipy import stats
 
-from depsue.testing.binomial import rate_interval
+from depsue.testing.bounds import rate_interval
 from depsue_research.paper.cells import Cell
 from depsue_research.paper.outputs.reading import (
     Runs,

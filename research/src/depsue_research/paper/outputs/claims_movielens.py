@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from depsue.testing.binomial import rate_interval
+from depsue.testing.bounds import rate_interval
 from depsue_research.paper.outputs import reasons
 from depsue_research.paper.outputs.evidence import (
     Check,

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from depsue.data.checks import FloatArray
-from depsue.testing.binomial import rate_interval
+from depsue.testing.bounds import rate_interval
 from depsue_research.paper.cells import Result
 from depsue_research.paper.outputs.drawing import (
     COLOURS,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from depsue.data.checks import FloatArray
-from depsue.testing.binomial import binomial_tail
+from depsue.testing.bounds import binomial_tail
 from depsue_research.paper.cells import Result
 from depsue_research.paper.outputs.published import Published, published_for
 from depsue_research.paper.outputs.reading import (
