@@ -34,7 +34,7 @@ from depsue.certificates import (
     certify,
     three_folds,
 )
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
@@ -46,7 +46,7 @@ BYTES_A_ROW = 16
 LOGITS = np.random.default_rng(0).normal(size=(GROUPS, ACTIONS))
 LOGITS[:, -NEW:] = -np.inf
 VALUE = np.linspace(0.01, 0.11, ACTIONS)
-CATALOGUE = ActionCatalogue.of(range(ACTIONS), novel=range(ACTIONS - NEW, ACTIONS))
+CATALOGUE = Catalogue.of(range(ACTIONS), novel=range(ACTIONS - NEW, ACTIONS))
 
 
 def softmax(logits: FloatArray) -> FloatArray:

@@ -26,7 +26,7 @@ import torch
 
 from depsue.bounds import Hcope, RewardedRows, tuning_rows
 from depsue.bounds.hcope import hcope_from_rewarded
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray, IntArray
 from depsue.learners.gradient import PolicyGradient
 from depsue.learners.safe_opg import BoundOnLogs, SafeOpgSettings
@@ -62,7 +62,7 @@ def paper_sized_logs(seed: int) -> tuple[LoggedData, ScoreTable]:
         actions=actions,
         rewards=draw.random(ROWS) < q[users, actions],
         propensities=probability[users, actions],
-        catalogue=ActionCatalogue(np.arange(ACTIONS), np.arange(ACTIONS) >= ACTIONS - NOVEL),
+        catalogue=Catalogue(np.arange(ACTIONS), np.arange(ACTIONS) >= ACTIONS - NOVEL),
         r_max=1.0,
     )
     q_hat = np.clip(q + draw.normal(size=q.shape) * 0.02, 0, 1)

@@ -27,7 +27,7 @@ from open_bandit_text import cells_table, reading, round_table
 from open_bandit_walk import Walk, walk
 
 from depsue.check import guess_mapping
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, write_mapping
@@ -77,7 +77,7 @@ class Setting:
     """
 
     contexts: FloatArray
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     bts: FloatArray
     apart: float
     rate: float

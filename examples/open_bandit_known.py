@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from depsue import rng
 from depsue.campaigns import Campaign
 from depsue.certificates import MixtureLadder, Reads, Rules, certify, three_folds
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.policies import ByItem, Uniform
 from depsue.promises import Floor, Promise
@@ -25,9 +25,7 @@ ITEM, USER, BOTH = 0.5, 0.3, 0.3
 COLOURS = {"normal": "#1f5a96", "smoothing": "#b3312c", "betting": "#2e7d4f"}
 
 
-def known_world(
-    contexts: FloatArray, catalogue: ActionCatalogue, rate: float, *, seed: int
-) -> World:
+def known_world(contexts: FloatArray, catalogue: Catalogue, rate: float, *, seed: int) -> World:
     """A world in which the logged contexts come up equally often and every click rate is known::
 
         logit q(x, a) = c + .5 item(a) + .3 user(x) + .3 both(x, a)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from depsue import codec
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise, checked_promises
 
@@ -20,7 +20,7 @@ def logs() -> LoggedData:
         actions=[0, 1, 0, 1],
         rewards=[0.0, 1.0, 1.0, 0.0],
         propensities=[0.5] * 4,
-        catalogue=ActionCatalogue.of(range(3), novel=[2]),
+        catalogue=Catalogue.of(range(3), novel=[2]),
         r_max=1.0,
         columns={"minutes": [3.0, 8.0, 0.0, 1.0], "country": ["SE", "NO", "SE", "NO"]},
     )

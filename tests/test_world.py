@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.errors import ConfigError
 from depsue.policies import Uniform, naive_safe_exploration
 from depsue.world import RewardTable, SyntheticSettings, World, softmax_of_logit, synthetic_world
@@ -29,7 +29,7 @@ def test_logs_agree_with_the_true_value_and_propensities() -> None:
 
 def test_value_and_novelty_are_exact() -> None:
     q = np.array([[0.1, 0.9, 0.5], [0.3, 0.7, 0.5]])
-    catalogue = ActionCatalogue(np.arange(3), np.array([False, False, True]))
+    catalogue = Catalogue(np.arange(3), np.array([False, False, True]))
     users = np.eye(2, dtype=np.float32)
     pi0 = softmax_of_logit(users, q, 0.0, catalogue)
     world = World(users, RewardTable(q), catalogue, pi0, seed=0)
@@ -102,7 +102,7 @@ def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None
 
 
 def test_q_must_fit_users_and_actions() -> None:
-    catalogue = ActionCatalogue.of([0, 1])
+    catalogue = Catalogue.of([0, 1])
     rewards, pi0 = RewardTable(np.full((2, 3), 0.5)), Uniform(np.ones(2, dtype=bool))
     with pytest.raises(ConfigError, match="one mean reward per user"):
         World(np.eye(2, dtype=np.float32), rewards, catalogue, pi0, seed=0)

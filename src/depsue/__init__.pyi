@@ -4,7 +4,7 @@
 from depsue._version import __version__ as __version__
 
 # Logs and items, and whether they are fit for use.
-from depsue.data import ActionCatalogue as ActionCatalogue
+from depsue.data import Catalogue as Catalogue
 from depsue.data import LoggedData as LoggedData
 from depsue.check import check_logs as check_logs
 from depsue.diagnostics import check_drift as check_drift

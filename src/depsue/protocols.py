@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -135,7 +135,7 @@ class Environment(Protocol):
     """Where policies are deployed: a simulator, or a service and its logs."""
 
     @property
-    def catalogue(self) -> ActionCatalogue:
+    def catalogue(self) -> Catalogue:
         """The actions, novel ones included."""
         ...
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from depsue import rng
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -38,7 +38,7 @@ class World:
         self,
         contexts: FloatArray,
         rewards: MeanRewards,
-        catalogue: ActionCatalogue,
+        catalogue: Catalogue,
         logging_policy: BasePolicy,
         *,
         seed: int,
@@ -55,7 +55,7 @@ class World:
         self._seed, self._decay, self._with_units = seed, decay, with_units
 
     @property
-    def catalogue(self) -> ActionCatalogue:
+    def catalogue(self) -> Catalogue:
         """The actions."""
         return self._catalogue
 
@@ -181,7 +181,7 @@ def synthetic_world(settings: SyntheticSettings | None = None, *, seed: int) -> 
     q = 1 / (1 + np.exp(-(logit + _offset(logit, s.reward_rate))))
     novel = np.arange(n_actions) >= s.supported
     q[:, novel] *= s.novel_quality
-    catalogue = ActionCatalogue(np.arange(n_actions), novel, features)
+    catalogue = Catalogue(np.arange(n_actions), novel, features)
     return World(
         users,
         RewardTable(q),
@@ -194,7 +194,7 @@ def synthetic_world(settings: SyntheticSettings | None = None, *, seed: int) -> 
 
 
 def softmax_of_logit(
-    contexts: FloatArray, q: FloatArray, beta: float, catalogue: ActionCatalogue
+    contexts: FloatArray, q: FloatArray, beta: float, catalogue: Catalogue
 ) -> SoftmaxOfScores:
     """The paper's pi0: softmax of beta logit q over the supported actions.
 

@@ -19,7 +19,7 @@ from depsue.certificates import (
     verify,
 )
 from depsue.certificates.promise_test import PromiseTest
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.estimators import MIPS
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
@@ -29,7 +29,7 @@ from depsue.rewards import OwnRewardModel
 DRAW = np.random.default_rng(3)
 U, A, CLIP = 5, 6, 1.5
 NOVEL = np.arange(A) >= 4
-CATALOGUE = ActionCatalogue.of(range(A), novel=[4, 5])
+CATALOGUE = Catalogue.of(range(A), novel=[4, 5])
 CONTEXTS = np.arange(U, dtype=np.float32)[:, None]
 BASE = DRAW.dirichlet(np.ones(4), U) @ np.eye(4, A)
 BASE[0] = [0.5, 0.5, 0, 0, 0, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.certificates import FRACTIONS, three_folds
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def logs(n: int = 4000, **more: Any) -> LoggedData:
         actions=np.arange(n) % 2,
         rewards=np.arange(n) % 3 == 0,
         propensities=np.full(n, 0.5),
-        catalogue=ActionCatalogue.of(range(3), novel=[2]),
+        catalogue=Catalogue.of(range(3), novel=[2]),
         r_max=1.0,
         **more,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.certificates import Ceiling, Served, earned
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError
 from depsue.policies import OwnPolicy, ScoreTable
@@ -17,7 +17,7 @@ from depsue.testing.bounds import binomial_tail
 
 RUNS, DELTA = 1000, 0.5
 """Smoothing is cautious: at this level a mistake of some size still shows."""
-CATALOGUE = ActionCatalogue.of(range(3), novel=[2])
+CATALOGUE = Catalogue.of(range(3), novel=[2])
 CONTEXT = np.zeros((1, 1), dtype=np.float32)
 Q = np.array([0.6, 0.4, 0.1])
 PI0 = np.array([0.5, 0.5, 0.0])  # V(pi0) = 0.5

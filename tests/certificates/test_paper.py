@@ -9,7 +9,7 @@ import pytest
 
 from depsue.bounds import Hcope, Smoothing
 from depsue.certificates import Certificate, paper_certificate, verify
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.estimators import IPS
 from depsue.policies import OwnPolicy, ScoreTable
@@ -17,7 +17,7 @@ from depsue.promises import Floor
 from depsue.protocols import Bound, BoundValue
 from depsue.savable import hash_of
 
-CATALOGUE = ActionCatalogue.of(range(3), novel=[2])
+CATALOGUE = Catalogue.of(range(3), novel=[2])
 CONTEXT = np.zeros((1, 1), dtype=np.float32)
 POLICY = OwnPolicy(ScoreTable(CONTEXT, np.array([[0.6, 0.4, 0.0]])), 3)
 FLOOR, VALUE = Floor(0.9), 0.5

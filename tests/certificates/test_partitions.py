@@ -24,7 +24,7 @@ from depsue.certificates import (
     verify,
 )
 from depsue.certificates.rules import Control
-from depsue.data import ActionCatalogue, hashes
+from depsue.data import Catalogue, hashes
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, read_mapped
 from depsue.errors import ConfigError, DataError, DepsueError
@@ -34,7 +34,7 @@ from depsue.rewards import fit_linear
 
 N, BATCH = 3000, 700
 FEATURES = np.random.default_rng(1).normal(size=(5, 2))
-CATALOGUE = ActionCatalogue.of([f"a{k}" for k in range(5)], novel=["a4"], features=FEATURES)
+CATALOGUE = Catalogue.of([f"a{k}" for k in range(5)], novel=["a4"], features=FEATURES)
 PI0 = np.array([[0.4, 0.3, 0.2, 0.1, 0.0], [0.1, 0.2, 0.3, 0.4, 0.0]])
 POINTS = np.array([[0, 1, 0], [1, 1, 0], [2, 1, 0], [0, 0, 1], [1, 0, 1], [2, 0, 1]], dtype="f4")
 MAPPING = LogMapping(

@@ -22,7 +22,7 @@ from depsue.certificates import (
     three_folds,
 )
 from depsue.certificates.promise_test import PromiseTest
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
@@ -32,7 +32,7 @@ from depsue.testing.bounds import binomial_tail
 
 RUNS, DELTA = 1000, 0.2
 """At this level 1,000 small samples tell a right rate from a wrong one."""
-CATALOGUE = ActionCatalogue.of(range(3), novel=[2])
+CATALOGUE = Catalogue.of(range(3), novel=[2])
 CONTEXT = np.zeros((1, 1), dtype=np.float32)
 PI0 = np.array([0.5, 0.5, 0.0])
 Q = np.array([0.6, 0.4, 0.0])  # V(pi0) = 0.5: a floor of 95% is 0.475

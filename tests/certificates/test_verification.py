@@ -20,7 +20,7 @@ from depsue.certificates import (
     three_folds,
     verify,
 )
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.policies import Mixture, SoftmaxOfScores, Uniform, load, save
 from depsue.policies.cached import CachedRewardModel
@@ -30,7 +30,7 @@ from depsue.rewards import fit_linear
 
 DRAW = np.random.default_rng(1)
 N, FEATURES = 3000, DRAW.normal(size=(6, 2))
-CATALOGUE = ActionCatalogue.of(range(6), novel=[4, 5], features=FEATURES)
+CATALOGUE = Catalogue.of(range(6), novel=[4, 5], features=FEATURES)
 CONTEXTS = DRAW.normal(size=(40, 3)).astype(np.float32)
 SUPPORT = ~CATALOGUE.novel
 PI0 = Uniform(SUPPORT)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from depsue.cli.columns import ColumnOptions, Mapped, mapped_by, require_first_round
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.mapping import LogMapping, write_mapping
 from depsue.data.reading import Source, open_source, read_mapped
 from depsue.data.tables import MOST_FEATURES, MOST_VALUES
@@ -30,7 +30,7 @@ OTHER: dict[str, Any] = {
     "age": [30.0, 40.0, 30.0, 50.0],
     "margin": [0.0, 2.0, 0.0, 3.0],
 }
-CATALOGUE = ActionCatalogue.of([1, 2, 3, 9], novel=[9])
+CATALOGUE = Catalogue.of([1, 2, 3, 9], novel=[9])
 MONEY = Promise(Floor(0.9), "money", "margin", 3.0)
 
 

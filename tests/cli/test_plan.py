@@ -94,7 +94,7 @@ def test_a_plan_with_pi0(files: Files, tmp_path: Path) -> None:
 
 def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Path) -> None:
     frame = pl.read_parquet(files.logs)
-    catalogue = depsue.ActionCatalogue.from_frame(pl.read_csv(files.items))
+    catalogue = depsue.Catalogue.from_frame(pl.read_csv(files.items))
     logs = depsue.LoggedData.from_frame(
         frame.with_row_index("row"), catalogue, r_max=1.0, context=["x0"], columns=["row"]
     )

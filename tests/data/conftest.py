@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 
 GOOD: Mapping[str, tuple[Any, ...]] = {
     "x": (0.5, 1.5, 0.5, 2.5),
@@ -48,11 +48,11 @@ class Door:
     """One way in: builds logs from columns, and knows by which names errors speak of them."""
 
     name: str
-    build: Callable[[Mapping[str, Any], ActionCatalogue, float], LoggedData]
+    build: Callable[[Mapping[str, Any], Catalogue, float], LoggedData]
     names: Mapping[str, str]
 
 
-def from_arrays(columns: Mapping[str, Any], catalogue: ActionCatalogue, r_max: float) -> LoggedData:
+def from_arrays(columns: Mapping[str, Any], catalogue: Catalogue, r_max: float) -> LoggedData:
     return LoggedData.from_arrays(
         contexts=list(zip(columns["x"], columns["y"], strict=True)),
         actions=columns["action"],
@@ -67,14 +67,14 @@ def from_arrays(columns: Mapping[str, Any], catalogue: ActionCatalogue, r_max: f
 
 
 def frame_door(name: str, frame_of: Callable[[dict[str, list[Any]]], Any]) -> Door:
-    def build(columns: Mapping[str, Any], catalogue: ActionCatalogue, r_max: float) -> LoggedData:
+    def build(columns: Mapping[str, Any], catalogue: Catalogue, r_max: float) -> LoggedData:
         frame = frame_of({IN_FRAMES[role]: list(values) for role, values in columns.items()})
         return read_frame(frame, catalogue, r_max)
 
     return Door(name, build, IN_FRAMES)
 
 
-def read_frame(frame: Any, catalogue: ActionCatalogue, r_max: float) -> LoggedData:
+def read_frame(frame: Any, catalogue: Catalogue, r_max: float) -> LoggedData:
     roles = {role: IN_FRAMES[role] for role in GOOD if role not in "xy"}
     return LoggedData.from_frame(frame, catalogue, r_max=r_max, context=["age", "tenure"], **roles)
 
@@ -134,20 +134,20 @@ def in_frames() -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def catalogue() -> ActionCatalogue:
+def catalogue() -> Catalogue:
     """Five actions with two features; 50 is novel."""
     features = np.arange(10.0).reshape(5, 2)
-    return ActionCatalogue.of([10, 20, 30, 40, 50], novel=[50], features=features)
+    return Catalogue.of([10, 20, 30, 40, 50], novel=[50], features=features)
 
 
 @pytest.fixture
-def read(catalogue: ActionCatalogue) -> Callable[[Any], LoggedData]:
+def read(catalogue: Catalogue) -> Callable[[Any], LoggedData]:
     """Logs from a frame that has the frames' names."""
     return lambda frame: read_frame(frame, catalogue, 1.0)
 
 
 @pytest.fixture
-def build(catalogue: ActionCatalogue, good: dict[str, list[Any]]) -> Callable[..., LoggedData]:
+def build(catalogue: Catalogue, good: dict[str, list[Any]]) -> Callable[..., LoggedData]:
     """Logs from the good rows by `from_arrays`, with some arguments changed."""
 
     def built(**changed: Any) -> LoggedData:

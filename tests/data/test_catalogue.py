@@ -10,13 +10,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.errors import ConfigError, DataError
 
 NONE = np.zeros(3, dtype=bool)
 
 
-def test_a_catalogue_knows_its_actions(catalogue: ActionCatalogue) -> None:
+def test_a_catalogue_knows_its_actions(catalogue: Catalogue) -> None:
     assert len(catalogue) == 5
     assert catalogue.supported_actions.tolist() == [0, 1, 2, 3]
     assert catalogue.novel_actions.tolist() == [4]
@@ -25,7 +25,7 @@ def test_a_catalogue_knows_its_actions(catalogue: ActionCatalogue) -> None:
 
 
 def test_ids_may_be_strings_in_any_order() -> None:
-    catalogue = ActionCatalogue.of(["pear", "apple", "fig"], novel=["apple"])
+    catalogue = Catalogue.of(["pear", "apple", "fig"], novel=["apple"])
     assert catalogue.index(["fig", "apple", "pear"]).tolist() == [2, 1, 0]
     assert catalogue.novel.tolist() == [False, True, False]
     assert catalogue.features is None
@@ -36,8 +36,8 @@ def test_ids_may_be_strings_in_any_order() -> None:
     [[30], (30,), {30}, np.array([30]), pd.Series([30]), pl.Series([30]), pa.array([30])],
 )
 def test_novel_ids_come_as_any_collection(novel: Any) -> None:
-    assert ActionCatalogue.of([10, 20, 30], novel=novel).novel.tolist() == [False, False, True]
-    assert ActionCatalogue.of([10, 20, 30], novel=iter([30])).novel.tolist()[-1]
+    assert Catalogue.of([10, 20, 30], novel=novel).novel.tolist() == [False, False, True]
+    assert Catalogue.of([10, 20, 30], novel=iter([30])).novel.tolist()[-1]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_novel_ids_come_as_any_collection(novel: Any) -> None:
     ],
 )
 def test_bad_ids_are_named(ids: Any, row: int, value: Any, rule: str) -> None:
-    for make in (_by_mask, ActionCatalogue.of):
+    for make in (_by_mask, Catalogue.of):
         with pytest.raises(DataError) as caught:
             make(ids)
         assert (caught.value.column, caught.value.row) == ("id", row)
@@ -71,14 +71,14 @@ def test_bad_ids_are_named(ids: Any, row: int, value: Any, rule: str) -> None:
             assert caught.value.value == value
 
 
-def _by_mask(ids: Any) -> ActionCatalogue:
-    return ActionCatalogue(ids, np.zeros(len(ids), dtype=bool))
+def _by_mask(ids: Any) -> Catalogue:
+    return Catalogue(ids, np.zeros(len(ids), dtype=bool))
 
 
 @pytest.mark.parametrize("ids", [[], 5, "abc", None, np.ones((2, 2), dtype=int), {1, 2}])
 def test_ids_must_be_a_column(ids: Any) -> None:
     with pytest.raises(DataError) as caught:
-        ActionCatalogue.of(ids)
+        Catalogue.of(ids)
     assert caught.value.column == "id"
 
 
@@ -100,7 +100,7 @@ def test_ids_must_be_a_column(ids: Any) -> None:
 )
 def test_bad_masks_are_refused(novel: Any, row: int | None, rule: str) -> None:
     with pytest.raises(DataError) as caught:
-        ActionCatalogue(np.array([1, 2, 3]), novel)
+        Catalogue(np.array([1, 2, 3]), novel)
     assert (caught.value.column, caught.value.row) == ("novel", row)
     assert rule in caught.value.rule and caught.value.cure
 
@@ -117,7 +117,7 @@ def test_bad_masks_are_refused(novel: Any, row: int | None, rule: str) -> None:
 )
 def test_bad_novel_ids_are_named(novel: Any, row: int | None, rule: str) -> None:
     with pytest.raises(DataError) as caught:
-        ActionCatalogue.of([1, 2, 3], novel=novel)
+        Catalogue.of([1, 2, 3], novel=novel)
     assert (caught.value.column, caught.value.row) == ("novel", row)
     assert rule in caught.value.rule and caught.value.cure
 
@@ -138,7 +138,7 @@ def test_bad_novel_ids_are_named(novel: Any, row: int | None, rule: str) -> None
 )
 def test_bad_features_are_named(features: Any, column: str, row: int | None, rule: str) -> None:
     with pytest.raises(DataError) as caught:
-        ActionCatalogue(np.array([1, 2, 3]), NONE, features)
+        Catalogue(np.array([1, 2, 3]), NONE, features)
     assert (caught.value.column, caught.value.row) == (column, row)
     assert rule in caught.value.rule and caught.value.cure
 
@@ -157,11 +157,11 @@ FRAMES: list[Callable[[dict[str, Any]], Any]] = [
 @pytest.mark.parametrize("flags", [[False, False, True], [0, 0, 1]])
 def test_from_frame(frame_of: Callable[[dict[str, Any]], Any], flags: list[Any]) -> None:
     frame = frame_of({"sku": ["a", "b", "c"], "new": flags, "f": [1.0, 2.0, 3.0], "g": [4, 5, 6]})
-    catalogue = ActionCatalogue.from_frame(frame, id="sku", novel="new", features=["f", "g"])
-    expected = ActionCatalogue.of(["a", "b", "c"], novel=["c"], features=[[1, 4], [2, 5], [3, 6]])
+    catalogue = Catalogue.from_frame(frame, id="sku", novel="new", features=["f", "g"])
+    expected = Catalogue.of(["a", "b", "c"], novel=["c"], features=[[1, 4], [2, 5], [3, 6]])
     assert catalogue.hash == expected.hash
-    assert ActionCatalogue.from_frame(frame, id="sku", novel="new").features is None
-    column = ActionCatalogue.from_frame(frame, id="sku", novel="new", features="f").features
+    assert Catalogue.from_frame(frame, id="sku", novel="new").features is None
+    column = Catalogue.from_frame(frame, id="sku", novel="new", features="f").features
     assert column is not None and column.shape == (3, 1)
 
 
@@ -190,18 +190,18 @@ def test_bad_frames_are_named(
 ) -> None:
     good = {"sku": ["a", "b", "c"], "new": [False, False, True], "f": [1.0, 2.0, 3.0]}
     with pytest.raises(DataError) as caught:
-        ActionCatalogue.from_frame(frame_of(good | changed), id="sku", novel="new", features="f")
+        Catalogue.from_frame(frame_of(good | changed), id="sku", novel="new", features="f")
     assert (caught.value.column, caught.value.row) == (column, row)
     assert rule in caught.value.rule and caught.value.cure
 
 
-def test_unknown_actions_are_counted(catalogue: ActionCatalogue) -> None:
+def test_unknown_actions_are_counted(catalogue: Catalogue) -> None:
     with pytest.raises(DataError, match=r"column 'shown', row 1: 11 \(2 such rows\)"):
         catalogue.index([10, 11, 12], column="shown")
 
 
 def test_strings_do_not_match_a_prefix() -> None:
-    catalogue = ActionCatalogue.of(["ab", "abc"])
+    catalogue = Catalogue.of(["ab", "abc"])
     for unknown in ("a", "abcd", "ab ", ""):
         with pytest.raises(DataError, match="every action must be in the catalogue"):
             catalogue.index([unknown])
@@ -210,10 +210,10 @@ def test_strings_do_not_match_a_prefix() -> None:
 def test_arrays_are_frozen_and_apart_from_what_was_given() -> None:
     ids, novel = np.array(["a", "b"]), np.array([False, True])
     features = np.ones((2, 1), dtype=np.float32)
-    catalogue = ActionCatalogue(ids, novel, features)
+    catalogue = Catalogue(ids, novel, features)
     before = catalogue.hash
     ids[0], novel[:], features[:] = "z", True, 7
-    again = ActionCatalogue(catalogue.ids, catalogue.novel, catalogue.features)
+    again = Catalogue(catalogue.ids, catalogue.novel, catalogue.features)
     assert again.hash == before and catalogue.ids.tolist() == ["a", "b"]
     for array in (catalogue.ids, catalogue.novel, catalogue.features):
         with pytest.raises(ValueError, match="read-only"):
@@ -222,16 +222,16 @@ def test_arrays_are_frozen_and_apart_from_what_was_given() -> None:
 
 def test_novel_is_a_list_of_ids_and_nothing_else() -> None:
     with pytest.raises(ConfigError, match="novel must be a list of ids. Found: 'ab'"):
-        ActionCatalogue.of(["a", "b", "ab"], novel="ab")
+        Catalogue.of(["a", "b", "ab"], novel="ab")
     with pytest.raises(ConfigError, match="a list of ids, not a mask"):
-        ActionCatalogue.of([0, 1, 2], novel=[0, 0, 1])
+        Catalogue.of([0, 1, 2], novel=[0, 0, 1])
 
 
 def test_a_catalogue_prints_in_one_line() -> None:
-    catalogue = ActionCatalogue.of(["a", "b"], novel=["b"], features=np.zeros((2, 3)))
-    assert repr(catalogue) == "ActionCatalogue(2 actions, 1 of them novel, 3 features)"
+    catalogue = Catalogue.of(["a", "b"], novel=["b"], features=np.zeros((2, 3)))
+    assert repr(catalogue) == "Catalogue(2 actions, 1 of them novel, 3 features)"
 
 
 def test_ids_that_numpy_would_cut_are_refused() -> None:
     with pytest.raises(DataError, match="ids must not contain NUL. Found: column 'id', row 1"):
-        ActionCatalogue.of(["a", "a\0"])
+        Catalogue.of(["a", "a\0"])

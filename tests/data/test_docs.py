@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import DepsueError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def test_the_code_runs_from_top_to_bottom() -> None:
     exec("\n".join(blocks), {"__name__": "data"})
 
 
-def logs(catalogue: ActionCatalogue, **changed: Any) -> LoggedData:
+def logs(catalogue: Catalogue, **changed: Any) -> LoggedData:
     given: dict[str, Any] = {
         "contexts": [[0.2, 1.0], [0.7, 0.0], [0.2, 1.0]],
         "actions": ["tea", "milk", "tea"],
@@ -33,7 +33,7 @@ def logs(catalogue: ActionCatalogue, **changed: Any) -> LoggedData:
     return LoggedData.from_arrays(catalogue=catalogue, **{**given, **changed})
 
 
-REFUSED: list[Callable[[ActionCatalogue], object]] = [
+REFUSED: list[Callable[[Catalogue], object]] = [
     lambda c: logs(c, propensities=[0.6, 0.0, -1]),
     lambda c: logs(c, propensities=["0.6", "0.4", "0.6"]),
     lambda c: logs(c, rewards=[1, 0, 5]),
@@ -46,15 +46,15 @@ REFUSED: list[Callable[[ActionCatalogue], object]] = [
     lambda c: logs(c, rewards=[1, 0]),
     lambda c: logs(c, rounds=[0, 0.5, 1]),
     lambda c: logs(c, actions=[]),
-    lambda c: ActionCatalogue.of(["tea", "milk", "tea"]),
-    lambda c: ActionCatalogue.of(["tea", "milk"], novel=["tea", "milk"]),
+    lambda c: Catalogue.of(["tea", "milk", "tea"]),
+    lambda c: Catalogue.of(["tea", "milk"], novel=["tea", "milk"]),
     lambda c: logs(c).split([0.5, 0.4], salt="campaign 7"),
 ]
 
 
 @pytest.mark.parametrize("call", REFUSED)
-def test_the_messages_are_the_real_ones(call: Callable[[ActionCatalogue], object]) -> None:
-    catalogue = ActionCatalogue.of(["tea", "milk", "mate"], novel=["mate"])
+def test_the_messages_are_the_real_ones(call: Callable[[Catalogue], object]) -> None:
+    catalogue = Catalogue.of(["tea", "milk", "mate"], novel=["mate"])
     with pytest.raises(DepsueError) as caught:
         call(catalogue)
     assert f"`{caught.value}`" in PAGE

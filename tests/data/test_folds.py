@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.folds import fold_of
 from depsue.errors import ConfigError, DataError
 
@@ -17,7 +17,7 @@ def logs_of(n: int, units: Any = None) -> LoggedData:
         actions=np.zeros(n, dtype=int),
         rewards=np.arange(n) / n,
         propensities=np.ones(n),
-        catalogue=ActionCatalogue.of([0]),
+        catalogue=Catalogue.of([0]),
         r_max=1.0,
         units=units,
     )

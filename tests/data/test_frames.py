@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import DataError
 
 Columns = dict[str, list[Any]]
@@ -23,7 +23,7 @@ Read = Callable[[Any], LoggedData]
 
 
 class Door(Protocol):
-    def build(self, columns: Any, catalogue: ActionCatalogue, r_max: float) -> LoggedData: ...
+    def build(self, columns: Any, catalogue: Catalogue, r_max: float) -> LoggedData: ...
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def expected(read: Read, in_frames: Columns) -> str:
 
 
 def test_every_door_gives_the_same_logs(
-    door: Door, good: Columns, catalogue: ActionCatalogue, expected: str
+    door: Door, good: Columns, catalogue: Catalogue, expected: str
 ) -> None:
     logs = door.build(good, catalogue, 1.0)
     assert logs.hash == expected
@@ -185,7 +185,7 @@ PAIRS = [[0.5, 1.0], [1.5, 2.0], [0.5, 1.0], [2.5, 3.0]]
     ],
 )
 def test_a_column_of_lists_counts_as_several(
-    catalogue: ActionCatalogue, in_frames: Columns, read: Read, pairs: Any
+    catalogue: Catalogue, in_frames: Columns, read: Read, pairs: Any
 ) -> None:
     def logs(frame: Any, context: Any) -> LoggedData:
         names = {"action": "item", "reward": "click", "propensity": "p", "round": "wave"}
@@ -249,7 +249,7 @@ def rows(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(rows())
 def test_what_goes_in_comes_out(columns: dict[str, Any]) -> None:
-    catalogue = ActionCatalogue.of(["a", "b", "é", "", "new"], novel=["new"])
+    catalogue = Catalogue.of(["a", "b", "é", "", "new"], novel=["new"])
     hashes = set()
     for make in FRAMES.values():
         logs = LoggedData.from_frame(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 
 Build = Callable[..., LoggedData]
 FEATURES = np.arange(10.0).reshape(5, 2)
@@ -51,8 +51,8 @@ def test_negative_zeros_are_zeros(build: Build) -> None:
     assert build(contexts=zero, rewards=[0.0] * 4).hash == (
         build(contexts=negative, rewards=[-0.0] * 4).hash
     )
-    actions = ActionCatalogue.of([1, 2], features=zero[:2])
-    assert actions.hash == ActionCatalogue.of([1, 2], features=negative[:2]).hash
+    actions = Catalogue.of([1, 2], features=zero[:2])
+    assert actions.hash == Catalogue.of([1, 2], features=negative[:2]).hash
 
 
 @pytest.mark.parametrize("row", [0, 3])
@@ -106,15 +106,15 @@ def test_which_columns_there_are_changes_the_hash(build: Build) -> None:
 def test_the_catalogue_and_r_max_change_the_hash(build: Build) -> None:
     ids = [10, 20, 30, 40, 50]
     catalogues = [
-        ActionCatalogue.of(ids, novel=[50], features=FEATURES),
-        ActionCatalogue.of(ids, novel=[50]),
-        ActionCatalogue.of(ids, novel=[40, 50], features=FEATURES),
-        ActionCatalogue.of(ids, features=FEATURES),
-        ActionCatalogue.of([10, 20, 30, 40, 51], novel=[51], features=FEATURES),
-        ActionCatalogue.of([20, 10, 30, 40, 50], novel=[50], features=FEATURES),
-        ActionCatalogue.of([*ids, 60], novel=[50]),
-        ActionCatalogue.of(ids, novel=[50], features=FEATURES + 1),
-        ActionCatalogue.of(ids, novel=[50], features=FEATURES[:, :1]),
+        Catalogue.of(ids, novel=[50], features=FEATURES),
+        Catalogue.of(ids, novel=[50]),
+        Catalogue.of(ids, novel=[40, 50], features=FEATURES),
+        Catalogue.of(ids, features=FEATURES),
+        Catalogue.of([10, 20, 30, 40, 51], novel=[51], features=FEATURES),
+        Catalogue.of([20, 10, 30, 40, 50], novel=[50], features=FEATURES),
+        Catalogue.of([*ids, 60], novel=[50]),
+        Catalogue.of(ids, novel=[50], features=FEATURES + 1),
+        Catalogue.of(ids, novel=[50], features=FEATURES[:, :1]),
     ]
     assert len({catalogue.hash for catalogue in catalogues}) == len(catalogues)
     assert len({build(catalogue=catalogue).hash for catalogue in catalogues}) == len(catalogues)
@@ -123,7 +123,7 @@ def test_the_catalogue_and_r_max_change_the_hash(build: Build) -> None:
 
 
 def test_neighbouring_strings_do_not_run_together(build: Build) -> None:
-    assert ActionCatalogue.of(["ab", "c"]).hash != ActionCatalogue.of(["a", "bc"]).hash
+    assert Catalogue.of(["ab", "c"]).hash != Catalogue.of(["a", "bc"]).hash
     assert build(units=["ab", "c", "d", "d"]).hash != build(units=["a", "bc", "d", "d"]).hash
 
 

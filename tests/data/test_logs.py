@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import plain_column
 from depsue.data.logs import joined
 from depsue.errors import ConfigError, DataError
@@ -28,7 +28,7 @@ def logs_of(n: int, *, units: bool, seed: int = 0) -> LoggedData:
         actions=rng.integers(0, 4, n),
         rewards=np.arange(n) / n,
         propensities=rng.uniform(0.1, 1, n),
-        catalogue=ActionCatalogue.of(np.arange(5), novel=[4]),
+        catalogue=Catalogue.of(np.arange(5), novel=[4]),
         r_max=1.0,
         units=rng.integers(0, max(1, n // 3), n) if units else None,
         times=np.arange(n),
@@ -158,7 +158,7 @@ def test_logs_do_not_change_with_the_arrays_they_were_made_from() -> None:
         "times": np.zeros(4),
         "rounds": np.zeros(4, dtype=np.int16),
     }
-    logs = LoggedData.from_arrays(**given, catalogue=ActionCatalogue.of([0, 1]), r_max=1.0)
+    logs = LoggedData.from_arrays(**given, catalogue=Catalogue.of([0, 1]), r_max=1.0)
     before = rows_of(logs)
     for array in given.values():
         array[:] = array[::-1] if array.dtype == object else 7
@@ -184,7 +184,7 @@ def test_logs_can_be_pickled_between_processes() -> None:
     ],
 )
 def test_logs_that_are_built_by_hand_are_checked_too(
-    catalogue: ActionCatalogue, changed: dict[str, Any], column: str, row: int | None
+    catalogue: Catalogue, changed: dict[str, Any], column: str, row: int | None
 ) -> None:
     given: dict[str, Any] = {
         "contexts": np.array([[0.0], [1.0]], dtype=np.float32),
@@ -255,7 +255,7 @@ def test_columns_count_in_the_hash(build: Callable[..., LoggedData], logs: Logge
     assert build(columns=renamed, rounds=[0, 0, 1, 1]).hash != logs.hash
 
 
-def test_frames_keep_the_columns_that_are_named(catalogue: ActionCatalogue) -> None:
+def test_frames_keep_the_columns_that_are_named(catalogue: Catalogue) -> None:
     frame = {
         "x": [0.5, 1.5],
         "action": [10, 20],
@@ -298,7 +298,7 @@ def test_a_column_of_another_length_is_refused(build: Callable[..., LoggedData])
         build(columns={"minutes": [1.0, 2.0, 3.0]}, rounds=[0, 0, 1, 1])
 
 
-CATALOGUE = ActionCatalogue.of(["a", "b", "c"], novel=["c"])
+CATALOGUE = Catalogue.of(["a", "b", "c"], novel=["c"])
 FIRST: dict[str, Any] = {
     "contexts": [[1.0], [2.0], [1.0]],
     "actions": ["a", "b", "a"],
@@ -374,7 +374,7 @@ def test_logs_of_another_shape_are_refused(changed: dict[str, Any], words: str) 
 
 
 def test_another_catalogue_and_no_logs_are_refused() -> None:
-    other = ActionCatalogue.of(["a", "b", "c", "d"], novel=["c", "d"])
+    other = Catalogue.of(["a", "b", "c", "d"], novel=["c", "d"])
     with pytest.raises(ConfigError, match=r"same catalogue.*3 and 4 actions.*one catalogue"):
         joined([part(FIRST), part(SECOND, catalogue=other)])
     with pytest.raises(ConfigError, match="logs to join"):

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 
 NAN, INF = math.nan, math.inf
@@ -26,7 +26,7 @@ class Door(Protocol):
     name: str
     names: dict[str, str]
 
-    def build(self, columns: Any, catalogue: ActionCatalogue, r_max: float) -> LoggedData: ...
+    def build(self, columns: Any, catalogue: Catalogue, r_max: float) -> LoggedData: ...
 
 
 def check_names_it(error: DataError, column: str, row: int, value: Any) -> None:
@@ -80,7 +80,7 @@ BAD_CELLS = [
 def test_a_bad_cell_is_named(
     door: Door,
     good: Columns,
-    catalogue: ActionCatalogue,
+    catalogue: Catalogue,
     role: str,
     value: Any,
     rule: str,
@@ -94,7 +94,7 @@ def test_a_bad_cell_is_named(
 
 
 def test_the_first_of_several_bad_cells_is_named_and_all_are_counted(
-    door: Door, good: Columns, catalogue: ActionCatalogue
+    door: Door, good: Columns, catalogue: Catalogue
 ) -> None:
     good["propensity"] = [0.5, 0.0, -1.0, 2.0]
     with pytest.raises(DataError, match=r"row 1: 0\.0 \(3 such rows\)") as caught:
@@ -103,7 +103,7 @@ def test_the_first_of_several_bad_cells_is_named_and_all_are_counted(
 
 
 def test_a_novel_action_in_round_0_is_refused(
-    door: Door, good: Columns, catalogue: ActionCatalogue
+    door: Door, good: Columns, catalogue: Catalogue
 ) -> None:
     good["action"] = [10, 50, 50, 50]
     with pytest.raises(DataError, match="novel must not be in the logs of round 0") as caught:
@@ -113,7 +113,7 @@ def test_a_novel_action_in_round_0_is_refused(
 
 
 def test_a_novel_action_in_later_rounds_is_normal(
-    door: Door, good: Columns, catalogue: ActionCatalogue
+    door: Door, good: Columns, catalogue: Catalogue
 ) -> None:
     good["action"] = [10, 20, 50, 50]
     assert door.build(good, catalogue, 1.0).action.tolist() == [0, 1, 4, 4]
@@ -125,7 +125,7 @@ def test_without_rounds_all_rows_are_of_round_0(build: Callable[..., LoggedData]
 
 
 def test_a_deterministic_logging_policy_is_legal(
-    door: Door, good: Columns, catalogue: ActionCatalogue
+    door: Door, good: Columns, catalogue: Catalogue
 ) -> None:
     assert not door.build(good, catalogue, 1.0).deterministic
     good["propensity"] = [1.0] * 4
@@ -134,14 +134,14 @@ def test_a_deterministic_logging_policy_is_legal(
     assert door.build(good, catalogue, 1.0).deterministic
 
 
-def test_an_empty_log_is_refused(door: Door, catalogue: ActionCatalogue) -> None:
+def test_an_empty_log_is_refused(door: Door, catalogue: Catalogue) -> None:
     with pytest.raises(DataError, match="at least one row"):
         door.build({role: [] for role in door.names}, catalogue, 1.0)
 
 
 @pytest.mark.parametrize("r_max", [NAN, 0, 0.0, -1, INF, "1", None, True, [1.0], 1j])
 def test_r_max_must_be_a_positive_number(
-    door: Door, good: Columns, catalogue: ActionCatalogue, r_max: Any
+    door: Door, good: Columns, catalogue: Catalogue, r_max: Any
 ) -> None:
     good["reward"] = [0.0] * 4
     with pytest.raises(ConfigError, match="r_max must be declared as a positive number") as caught:
@@ -181,7 +181,7 @@ BAD_COLUMNS = [
 
 @pytest.mark.parametrize(("role", "values", "rule"), BAD_COLUMNS)
 def test_a_column_of_the_wrong_type_is_named(
-    door: Door, good: Columns, catalogue: ActionCatalogue, role: str, values: list[Any], rule: str
+    door: Door, good: Columns, catalogue: Catalogue, role: str, values: list[Any], rule: str
 ) -> None:
     good[role] = values
     with pytest.raises(DataError) as caught:
@@ -219,7 +219,7 @@ OBJECTS = [
 def test_mixtures_of_objects_are_named(
     object_door: Door,
     good: Columns,
-    catalogue: ActionCatalogue,
+    catalogue: Catalogue,
     role: str,
     values: list[Any],
     row: int,
@@ -345,6 +345,6 @@ def test_only_the_named_columns_are_read(
     assert read(lazy).hash == expected
 
 
-def test_no_feature_columns(catalogue: ActionCatalogue, in_frames: Columns) -> None:
+def test_no_feature_columns(catalogue: Catalogue, in_frames: Columns) -> None:
     with pytest.raises(ConfigError, match="at least one feature column"):
         LoggedData.from_frame(in_frames, catalogue, r_max=1.0, context=[])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError
 
 
@@ -30,7 +30,7 @@ def feedback() -> dict[str, Any]:
 
 def test_feedback_becomes_logs(feedback: dict[str, Any]) -> None:
     logs = LoggedData.from_obp(feedback, r_max=1.0, novel=[2])
-    catalogue = ActionCatalogue.of([0, 1, 2], novel=[2], features=np.eye(3))
+    catalogue = Catalogue.of([0, 1, 2], novel=[2], features=np.eye(3))
     same = LoggedData.from_arrays(
         contexts=feedback["context"],
         actions=feedback["action"],

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from pyarrow import feather
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, mapped, open_source, read_from, read_mapped
 from depsue.errors import ConfigError, DataError, FileError
@@ -162,7 +162,7 @@ MAPPING = LogMapping(
     shift=2.0,
     cap=10.0,
 )
-CATALOGUE = ActionCatalogue.of(["a", "b", "c"], novel=["c"])
+CATALOGUE = Catalogue.of(["a", "b", "c"], novel=["c"])
 
 
 def test_logs_are_read_as_declared() -> None:

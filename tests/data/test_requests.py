@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests, as_requests
 
@@ -28,7 +28,7 @@ def test_logs_hold_each_distinct_request_once() -> None:
         actions=[0, 1, 1],
         rewards=[0.0, 1.0, 1.0],
         propensities=[0.5, 0.5, 0.5],
-        catalogue=ActionCatalogue.of([0, 1]),
+        catalogue=Catalogue.of([0, 1]),
         r_max=1.0,
     )
     assert len(logs.requests) == 2

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from depsue.check import guess_mapping
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.items import read_items
 from depsue.data.reading import open_source, read_mapped
 from depsue.data.writing import write_items, write_logs
@@ -24,7 +24,7 @@ def test_logs_come_back_as_they_were(tmp_path: Path, build: Callable[..., Logged
 
 def test_items_come_back_as_they_were(tmp_path: Path) -> None:
     features = np.arange(6, dtype=np.float32).reshape(3, 2)
-    catalogue = ActionCatalogue.of(["a", "b", "c"], novel=["c"], features=features)
+    catalogue = Catalogue.of(["a", "b", "c"], novel=["c"], features=features)
     write_items(catalogue, tmp_path / "items.parquet")
     assert read_items(tmp_path / "items.parquet").catalogue.hash == catalogue.hash
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.drift import check_drift, require_no_drift
@@ -16,7 +16,7 @@ from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
 from depsue.testing.bounds import binomial_tail
 
-CATALOGUE = ActionCatalogue.of(range(4), novel=[3])
+CATALOGUE = Catalogue.of(range(4), novel=[3])
 CONTEXTS = np.array([[0.0], [1.0]], dtype=np.float32)
 PI0 = np.array([[0.5, 0.3, 0.2, 0.0], [0.2, 0.2, 0.6, 0.0]])
 PI1 = np.array([[0.6, 0.2, 0.1, 0.1], [0.1, 0.1, 0.6, 0.2]])
@@ -286,7 +286,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         check_drift(replace(first, r_max=2.0), newest, logging_policy=pi0)
     with pytest.raises(DataError, match="all have units or none"):
         check_drift(users(50, 2, rng, round=0), newest, logging_policy=pi0)
-    other = ActionCatalogue.of(range(4), novel=[2, 3])
+    other = Catalogue.of(range(4), novel=[2, 3])
     with pytest.raises(ConfigError, match="the same catalogue"):
         check_drift(replace(newest, catalogue=other), newest, logging_policy=pi0)
     with pytest.raises(DataError, match="propensities must be those of the deployed policy"):

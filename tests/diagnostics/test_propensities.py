@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.propensities import (
@@ -40,7 +40,7 @@ class Town:
         pi = (1 - floor) * softmax(beta * scores) + floor / actions
         self.pi = np.hstack([pi, np.zeros((u, 2))])
         novel = np.arange(actions + 2) >= actions
-        self.catalogue = ActionCatalogue(np.arange(actions + 2), novel)
+        self.catalogue = Catalogue(np.arange(actions + 2), novel)
 
     def logs(self, n: int, rng: np.random.Generator, *, round: int = 0) -> LoggedData:
         context = rng.integers(0, len(self.pi), n)

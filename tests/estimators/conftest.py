@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.testing.estimators import TableModel
 
@@ -25,7 +25,7 @@ CONTEXTS = np.array([[0.0], [1.0]])
 
 @dataclass(frozen=True)
 class ByHand:
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     logs: LoggedData
     pi0: OwnPolicy
     pi: OwnPolicy
@@ -37,7 +37,7 @@ class ByHand:
 
 @pytest.fixture
 def by_hand() -> ByHand:
-    catalogue = ActionCatalogue.of(["a", "b", "c"], novel=["c"])
+    catalogue = Catalogue.of(["a", "b", "c"], novel=["c"])
 
     def logs_with(**columns: Any) -> LoggedData:
         given: dict[str, Any] = {

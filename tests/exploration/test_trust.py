@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError
@@ -29,7 +29,7 @@ def logs_of(quality: FloatArray, features: FloatArray, n: int = 40_000) -> Logge
         actions=actions,
         rewards=draw.random(n) < quality[actions],
         propensities=np.full(n, 1 / (A - NOVEL)),
-        catalogue=ActionCatalogue(np.arange(A), novel, features),
+        catalogue=Catalogue(np.arange(A), novel, features),
         r_max=1.0,
     )
 
@@ -65,7 +65,7 @@ def test_without_actions_to_hide_nothing_is_believed() -> None:
         actions=logs.action,
         rewards=logs.reward,
         propensities=logs.propensity,
-        catalogue=ActionCatalogue(np.arange(A), np.zeros(A, dtype=bool), np.ones((A, 1))),
+        catalogue=Catalogue(np.arange(A), np.zeros(A, dtype=bool), np.ones((A, 1))),
         r_max=1.0,
     )
     assert trust(none_novel, 0) == 0.0

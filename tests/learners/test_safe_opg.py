@@ -8,7 +8,7 @@ import pytest
 from tests.learners.conftest import Setting
 
 from depsue.bounds import Betting, Hcope, Smoothing
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.data.terms import WeightedTerms
 from depsue.errors import ConfigError
 from depsue.learners import OpgSettings, SafeOpgSettings, train_safe_opg
@@ -71,7 +71,7 @@ def test_folds_must_be_two_of_one_catalogue(setting: Setting) -> None:
     s1, s2 = setting.logs.split((0.5, 0.5), salt="t")
     with pytest.raises(ConfigError, match="the same rows twice"):
         train_safe_opg(s1, s1, setting.model, 0.1, QUICK, seed=0)
-    other = ActionCatalogue(setting.world.catalogue.ids[::-1], setting.world.catalogue.novel)
+    other = Catalogue(setting.world.catalogue.ids[::-1], setting.world.catalogue.novel)
     with pytest.raises(ConfigError, match="the same catalogue"):
         train_safe_opg(s1, replace(s2, catalogue=other), setting.model, 0.1, QUICK, seed=0)
     with pytest.raises(ConfigError, match="settings must be SafeOpgSettings"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.policies import (
     EpsilonGreedy,
     Mixture,
@@ -22,7 +22,7 @@ CONTEXTS = DRAW.normal(size=(5, 3)).astype(np.float32)
 SCORES = DRAW.normal(size=(5, 6))
 SUPPORT = np.array([True, True, False, True, True, False])
 TABLE = ScoreTable(CONTEXTS, SCORES)
-CATALOGUE = ActionCatalogue(np.arange(6), ~SUPPORT)
+CATALOGUE = Catalogue(np.arange(6), ~SUPPORT)
 
 
 class TestUniform(PolicyConformance):

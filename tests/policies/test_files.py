@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from depsue import artifacts
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.errors import FileError, PolicyError
 from depsue.files import write_synced
 from depsue.policies import Uniform, load, save
@@ -86,8 +86,8 @@ def test_a_policy_is_not_a_reward_model(saved: Path) -> None:
 
 
 def test_a_policy_knows_its_catalogue(saved: Path, tmp_path: Path) -> None:
-    catalogue = ActionCatalogue.of(["a", "b", "c", "d", "e"])
-    other = ActionCatalogue.of(["e", "d", "c", "b", "a"])
+    catalogue = Catalogue.of(["a", "b", "c", "d", "e"])
+    other = Catalogue.of(["e", "d", "c", "b", "a"])
     save(load(saved), tmp_path / "known", catalogue=catalogue)
     load(tmp_path / "known", catalogue=catalogue)
     load(tmp_path / "known")

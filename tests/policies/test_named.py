@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from onnx import numpy_helper, parser
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
 from depsue.diagnostics.drawn_by import require_drawn_by
@@ -20,7 +20,7 @@ from depsue.policies.simple import ByItem
 from depsue.testing.policies import PolicyConformance
 
 IDS = ["a", "b", "new", "c"]
-CATALOGUE = ActionCatalogue.of(IDS, novel=["new"])
+CATALOGUE = Catalogue.of(IDS, novel=["new"])
 NOVEL = np.array([False, False, True, False])
 CONTEXTS = np.array([[0.1, 1.0], [0.2, 2.0], [0.3, 3.0]], dtype=np.float32)
 PI = np.array([[0.5, 0.3, 0.0, 0.2], [0.1, 0.6, 0.0, 0.3], [0.25, 0.25, 0.0, 0.5]])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from depsue.data import ActionCatalogue
+from depsue.data import Catalogue
 from depsue.errors import ConfigError, PolicyError
 from depsue.policies import (
     EpsilonGreedy,
@@ -38,18 +38,18 @@ def test_epsilon_greedy_is_greedy_on_its_support_only() -> None:
 
 def test_naive_safe_exploration_is_95_to_5() -> None:
     pi0 = Uniform(SUPPORT)
-    policy = naive_safe_exploration(pi0, ActionCatalogue(np.arange(3), ~SUPPORT))
+    policy = naive_safe_exploration(pi0, Catalogue(np.arange(3), ~SUPPORT))
     np.testing.assert_allclose(policy.probabilities(CONTEXTS)[0], [0.475, 0.475, 0.05])
 
 
 def test_the_share_must_be_a_share() -> None:
     with pytest.raises(ConfigError, match=r"share must lie in \(0, 1\). Found: 5"):
-        naive_safe_exploration(Uniform(SUPPORT), ActionCatalogue(np.arange(3), ~SUPPORT), 5)
+        naive_safe_exploration(Uniform(SUPPORT), Catalogue(np.arange(3), ~SUPPORT), 5)
 
 
 def test_nothing_novel_nothing_to_explore() -> None:
     with pytest.raises(ConfigError, match="novel action to explore"):
-        naive_safe_exploration(Uniform(SUPPORT), ActionCatalogue.of([1, 2, 3]))
+        naive_safe_exploration(Uniform(SUPPORT), Catalogue.of([1, 2, 3]))
 
 
 def test_a_table_refuses_contexts_it_does_not_know() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, FileError
 from depsue.protocols import RewardModel
@@ -34,7 +34,7 @@ def logs(n: int, noise: bool = False, features: Any = FEATURES, r_max: float = 1
         actions=action,
         rewards=r_max * (draw.random(n) < mean / r_max) if noise else mean,
         propensities=np.full(n, 1 / 6),
-        catalogue=ActionCatalogue.of(range(8), novel=[6, 7], features=features),
+        catalogue=Catalogue.of(range(8), novel=[6, 7], features=features),
         r_max=r_max,
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from depsue.data import ActionCatalogue, LoggedData
+from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError, FileError
 from depsue.policies import ScoreTable
 from depsue.rewards import CQL, MlpRewardModel, OwnRewardModel, RewardSettings, fit_rewards
@@ -147,7 +147,7 @@ def test_features_are_needed() -> None:
         actions=[0, 1],
         rewards=[0, 1],
         propensities=[0.5, 0.5],
-        catalogue=ActionCatalogue.of([0, 1]),
+        catalogue=Catalogue.of([0, 1]),
         r_max=1.0,
     )
     with pytest.raises(DataError, match="needs action features"):

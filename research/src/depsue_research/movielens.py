@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from depsue import rng
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import DataError, FileError, require
 from depsue.progress import Watch, silent
@@ -291,7 +291,7 @@ class MovieLensSetting:
 
     contexts: FloatArray
     q: FloatArray
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     train: IntArray
     test: IntArray
     seed: int
@@ -325,7 +325,7 @@ def movielens_setting(
     return MovieLensSetting(
         contexts=simulated.users[users],
         q=simulated.q(users, movies),
-        catalogue=ActionCatalogue(movies, np.arange(len(movies)) >= supported, features),
+        catalogue=Catalogue(movies, np.arange(len(movies)) >= supported, features),
         train=np.sort(order[:cut]),
         test=np.sort(order[cut:]),
         seed=seed,

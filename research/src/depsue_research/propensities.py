@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from depsue import rng
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.propensities import PropensityReport, check_propensities
 from depsue.policies import EpsilonGreedy, ScoreTable, SoftmaxOfScores
@@ -164,7 +164,7 @@ def opened_once(case: PropensityCase) -> tuple[Draw, Policy]:
     taste = s.spread * 0.8 * (draw.normal(size=(s.d, s.d)) / s.d) @ features.T
     popularity = s.spread * 0.6 * features @ draw.normal(size=s.d) / s.d**0.5
     noise = 0.5 * draw.normal(size=len(features))
-    catalogue = ActionCatalogue(
+    catalogue = Catalogue(
         np.arange(len(features)), np.arange(len(features)) >= s.supported, features
     )
     shown = ~catalogue.novel

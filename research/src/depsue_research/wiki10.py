@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from depsue import rng
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import DataError, FileError, require
 from depsue.policies import EpsilonGreedy
@@ -305,7 +305,7 @@ class Wiki10Setting:
     """
 
     documents: Documents
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     towers: TwoTowers
     train: IntArray
     test: IntArray
@@ -341,7 +341,7 @@ def wiki10_setting(
     train, test = np.sort(order[:cut]), np.sort(order[cut:])
     towers = train_towers(documents, train, n_actions, seed=seed, watch=watch)
     features = towers.actions.detach().numpy()
-    catalogue = ActionCatalogue(documents.labels, novel, features)
+    catalogue = Catalogue(documents.labels, novel, features)
     return Wiki10Setting(documents, catalogue, towers, train, test, seed)
 
 

@@ -31,7 +31,7 @@ from depsue.campaigns.observing import (
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import Certificate, Folds
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
 from depsue.data.reading import read_from
@@ -456,13 +456,13 @@ class Campaign:
             return self.widened(self.pi0, catalogue)
         return RestrictedPolicy(self.pi0, ~gone)
 
-    def widened(self, policy: BasePolicy, catalogue: ActionCatalogue) -> BasePolicy:
+    def widened(self, policy: BasePolicy, catalogue: Catalogue) -> BasePolicy:
         """The policy over the items of today, of which it knows the first."""
         if policy.n_actions == len(catalogue):
             return policy
         return RestrictedPolicy(policy, np.ones(len(catalogue), dtype=bool))
 
-    def _logs_on(self, k: int, catalogue: ActionCatalogue) -> LoggedData:
+    def _logs_on(self, k: int, catalogue: Catalogue) -> LoggedData:
         """The rows of round k, with the catalogue of today; known items keep their places."""
         logs = self.logs(k)
         if logs.catalogue.hash == catalogue.hash:
@@ -521,7 +521,7 @@ class Campaign:
         )
         return policy
 
-    def _save(self, k: int, policy: object, catalogue: ActionCatalogue) -> str:
+    def _save(self, k: int, policy: object, catalogue: Catalogue) -> str:
         """Save a policy that may be served; its hash."""
         if not isinstance(policy, BasePolicy):
             raise ConfigError("a policy of a campaign must be savable", found=type(policy).__name__)

@@ -12,7 +12,7 @@ import numpy as np
 
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, write_mapping
@@ -37,7 +37,7 @@ class Export:
     """
 
     policy: BasePolicy
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     mapping: LogMapping
 
     def contexts(self, rows: Sequence[Mapping[str, Any]]) -> FloatArray:

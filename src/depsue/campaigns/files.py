@@ -23,7 +23,7 @@ import numpy as np
 
 from depsue import codec
 from depsue.campaigns.records import CandidateFacts
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, to_toml
 from depsue.data.writing import write_items
@@ -73,15 +73,15 @@ class CampaignFiles:
         """The folder of a policy that may be served."""
         return self.round(k) / f"policy-{hash[:16]}"
 
-    def save_items(self, k: int, catalogue: ActionCatalogue) -> None:
+    def save_items(self, k: int, catalogue: Catalogue) -> None:
         """Keep the catalogue of round k; it is an items file like the team's own."""
         write_items(catalogue, self.round(k) / "items.parquet")
 
-    def items(self, k: int) -> ActionCatalogue:
+    def items(self, k: int) -> Catalogue:
         """The catalogue of round k."""
         items = read_items(self.round(k) / "items.parquet", id="id").catalogue
         features = None if items.features is None else np.asarray(items.features)
-        return ActionCatalogue(items.ids, items.novel, features)
+        return Catalogue(items.ids, items.novel, features)
 
     def save_place(self, k: int, place: str) -> None:
         """Remember that the logs of round k were moved."""
@@ -106,7 +106,7 @@ PARTS = ("old", "new")
 
 
 def save_candidate(
-    candidate: FrozenCandidate, facts: CandidateFacts, folder: Path, catalogue: ActionCatalogue
+    candidate: FrozenCandidate, facts: CandidateFacts, folder: Path, catalogue: Catalogue
 ) -> None:
     """Write a candidate: both policies, q-hat, and what was fixed, to read.
 

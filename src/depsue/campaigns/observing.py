@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundSummary
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
@@ -115,12 +115,12 @@ class ChangedItems:
         arrived, withdrawn: ids, as text.
     """
 
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     arrived: tuple[str, ...]
     withdrawn: tuple[str, ...]
 
 
-def changed_items(old: ActionCatalogue, path: str | Path, id: str | None) -> ChangedItems:
+def changed_items(old: Catalogue, path: str | Path, id: str | None) -> ChangedItems:
     """Read the items file of a later round, and hold it against the catalogue so far.
 
     Args:
@@ -152,7 +152,7 @@ def changed_items(old: ActionCatalogue, path: str | Path, id: str | None) -> Cha
         found=f"{now} features, before {before}",
         cure="give the file the columns that it had",
     )
-    catalogue = ActionCatalogue(
+    catalogue = Catalogue(
         items.catalogue.ids[order], novel, None if features is None else features[order]
     )
     withdrawn = tuple(item for item, is_gone in zip(ids, gone, strict=True) if is_gone)

@@ -42,7 +42,7 @@ from depsue.check.counting import LogCounts, count_logs
 from depsue.check.guess import guess_mapping
 from depsue.check.report import CheckFinding, CheckReport, LogFacts
 from depsue.check.rules import item_rules, may_be_missing, row_rules, shown_ids, support_rules
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_ids
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
@@ -339,7 +339,7 @@ def _model_test(sample: pl.DataFrame, mapping: LogMapping, ids: Any) -> CheckPar
     from depsue.diagnostics.propensities import check_propensities
 
     try:
-        rows = logs_of(sample.head(MOST_TESTED), mapping, ActionCatalogue.of(ids))
+        rows = logs_of(sample.head(MOST_TESTED), mapping, Catalogue.of(ids))
         learn, select = rows.split((0.8, 0.2), salt="check")
         report = check_propensities(learn, select)
     except DepsueError as problem:

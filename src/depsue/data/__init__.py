@@ -7,13 +7,13 @@ A row comes out of a file (`tables`, `dsjson`, `open_bandit`) through a mapping 
 `terms` are what estimators make of them.
 """
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
 
 __all__ = [
-    "ActionCatalogue",
+    "Catalogue",
     "ConservativeTerms",
     "LoggedData",
     "Requests",

@@ -26,7 +26,7 @@ from depsue.errors import DataError, require, short
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ActionCatalogue:
+class Catalogue:
     """The A actions a policy may choose from.
 
     Novel actions are those outside A0, the support of the first logging policy. Novelty stays
@@ -56,7 +56,7 @@ class ActionCatalogue:
                 "novel must be one True or False per action",
                 column="novel",
                 found=f"{novel.dtype} of length {len(novel)} for {len(ids)} actions",
-                cure="pass a boolean mask, or use ActionCatalogue.of(ids, novel=[ids])",
+                cure="pass a boolean mask, or use Catalogue.of(ids, novel=[ids])",
             )
         if novel.all():
             raise DataError(
@@ -74,7 +74,7 @@ class ActionCatalogue:
         object.__setattr__(self, "features", features)
 
     @classmethod
-    def of(cls, ids: Any, *, novel: Iterable[Any] = (), features: Any = None) -> ActionCatalogue:
+    def of(cls, ids: Any, *, novel: Iterable[Any] = (), features: Any = None) -> Catalogue:
         """A catalogue from all ids and the ids of the novel ones."""
         require(
             not isinstance(novel, str),
@@ -91,7 +91,7 @@ class ActionCatalogue:
             len(np.unique(places)) == len(places),
             "novel must name each novel action once: it is a list of ids, not a mask",
             found=short(list(novel)),
-            cure="for a mask use ActionCatalogue(ids, mask)",
+            cure="for a mask use Catalogue(ids, mask)",
         )
         mask[places] = True
         return cls(known.ids, mask, known.features)
@@ -99,7 +99,7 @@ class ActionCatalogue:
     @classmethod
     def from_frame(
         cls, frame: Any, *, id: str = "id", novel: str = "novel", features: Sequence[str] = ()
-    ) -> ActionCatalogue:
+    ) -> Catalogue:
         """A catalogue from a polars, pandas or Arrow frame, or a dict; one row per action.
 
         Args:
@@ -117,7 +117,7 @@ class ActionCatalogue:
     def __repr__(self) -> str:
         features = 0 if self.features is None else self.features.shape[1]
         return (
-            f"ActionCatalogue({len(self):,} actions, {int(self.novel.sum()):,} of them novel, "
+            f"Catalogue({len(self):,} actions, {int(self.novel.sum()):,} of them novel, "
             f"{features} features)"
         )
 

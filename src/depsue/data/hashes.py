@@ -19,7 +19,7 @@ import numpy as np
 from depsue.data.keys import compacted
 
 if TYPE_CHECKING:
-    from depsue.data.catalogue import ActionCatalogue
+    from depsue.data.catalogue import Catalogue
     from depsue.data.checks import Array, IntArray
     from depsue.data.logs import LoggedData
 
@@ -65,7 +65,7 @@ def logs_hash(logs: LoggedData) -> str:
     return rows_hash(rows).hash
 
 
-def catalogue_hash(catalogue: ActionCatalogue) -> str:
+def catalogue_hash(catalogue: Catalogue) -> str:
     """SHA-256 over ids, their order, features, and which actions are novel."""
     content = Content("depsue catalogue 1")
     content.add_column("id", len(catalogue.ids), lambda: [catalogue.ids])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import Mask, as_column, naming
 from depsue.data.frames import flag_column
 from depsue.data.tables import (
@@ -50,7 +50,7 @@ class Items:
         withdrawn: (A,) which are no longer shown, from a column `withdrawn`.
     """
 
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     described: bool
     notes: tuple[str, ...]
     withdrawn: Mask
@@ -99,7 +99,7 @@ def read_items(
     if not described:
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
-        catalogue = ActionCatalogue(as_column(ids, "id"), mask, features)
+        catalogue = Catalogue(as_column(ids, "id"), mask, features)
     return Items(catalogue, described, tuple(notes), withdrawn)
 
 

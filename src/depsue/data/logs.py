@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import (
     FILL,
     Array,
@@ -66,7 +66,7 @@ class LoggedData:
         columns: other (n,) columns by name: further rewards, or what tells segments apart.
     """
 
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     contexts: FloatArray
     context: IntArray
     action: IntArray
@@ -115,7 +115,7 @@ class LoggedData:
         actions: Any,
         rewards: Any,
         propensities: Any,
-        catalogue: ActionCatalogue,
+        catalogue: Catalogue,
         r_max: float,
         context_rows: Any = None,
         units: Any = None,
@@ -139,10 +139,10 @@ class LoggedData:
             columns: other (n,) columns of numbers or strings, by name: see `with_reward`, `where`.
         """
         require(
-            isinstance(catalogue, ActionCatalogue),
+            isinstance(catalogue, Catalogue),
             "logs need the catalogue of their actions",
             found=short(catalogue),
-            cure="build one with ActionCatalogue.of",
+            cure="build one with Catalogue.of",
         )
         ids = plain_ids(actions, "action")
         require_rows(len(ids))
@@ -178,7 +178,7 @@ class LoggedData:
     def from_frame(
         cls,
         frame: Any,
-        catalogue: ActionCatalogue,
+        catalogue: Catalogue,
         *,
         r_max: float,
         context: Sequence[str],

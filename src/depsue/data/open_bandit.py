@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import (
     IntArray,
     as_array,
@@ -90,7 +90,7 @@ def rows_of_feedback(
     }, rows
 
 
-def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> ActionCatalogue:
+def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> Catalogue:
     size = feedback["n_actions"]
     require(
         is_whole(size) and size > 0,
@@ -100,7 +100,7 @@ def _catalogue(feedback: Mapping[str, Any], novel: Sequence[int]) -> ActionCatal
     )
     with naming({"features": "action_context"}):
         features = feedback.get("action_context")
-        return ActionCatalogue.of(np.arange(size), novel=novel, features=features)
+        return Catalogue.of(np.arange(size), novel=novel, features=features)
 
 
 def _one_position(column: Any, wanted: int | None, n: int) -> IntArray:

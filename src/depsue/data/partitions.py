@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import (
     Array,
     FloatArray,
@@ -64,12 +64,12 @@ class LogStream:
 
     source: Source
     mapping: LogMapping
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     batch: int = BATCH
 
     @classmethod
     def open(
-        cls, path: str | Path, mapping: LogMapping, catalogue: ActionCatalogue, batch: int = BATCH
+        cls, path: str | Path, mapping: LogMapping, catalogue: Catalogue, batch: int = BATCH
     ) -> LogStream:
         """The rows of a file, of the files of a folder, or of those that a pattern matches."""
         return cls(open_source(path), mapping, catalogue, batch)

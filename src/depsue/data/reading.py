@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import finite_matrix, naming
 from depsue.data.dsjson import BadLine, read_dsjson
 from depsue.data.frames import feature_matrix
@@ -196,7 +196,7 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
 
 
 def read_mapped(
-    source: Source, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+    source: Source, mapping: LogMapping, catalogue: Catalogue, round: int | None = None
 ) -> LoggedData:
     """The logs in memory, checked row by row; with `round`, all rows are of that round."""
     import polars as pl
@@ -218,13 +218,13 @@ def read_mapped(
 
 
 def read_from(
-    path: str | Path, mapping: LogMapping, catalogue: ActionCatalogue, round: int | None = None
+    path: str | Path, mapping: LogMapping, catalogue: Catalogue, round: int | None = None
 ) -> LoggedData:
     """The logs of a file, a folder or a pattern, through a mapping."""
     return read_mapped(open_source(path), mapping, catalogue, round)
 
 
-def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: ActionCatalogue) -> LoggedData:
+def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> LoggedData:
     """Rows of a mapped table as logs."""
     require(
         "propensity" in table.columns,

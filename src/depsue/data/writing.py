@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.files import write_file
 
@@ -38,7 +38,7 @@ def write_logs(logs: LoggedData, path: str | Path) -> None:
     _write(pl.DataFrame(columns), path)
 
 
-def write_items(catalogue: ActionCatalogue, path: str | Path) -> None:
+def write_items(catalogue: Catalogue, path: str | Path) -> None:
     """One row per item: id, novel, f0 .. for its features.
 
     Args:

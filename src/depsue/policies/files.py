@@ -10,16 +10,14 @@ from pkgutil import iter_modules
 from typing import cast
 
 from depsue import artifacts
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.errors import FileError, PolicyError, require, short
 from depsue.policies.base import BasePolicy
 from depsue.savable import POLICY, described, rebuilt
 from depsue.scores import Scores
 
 
-def save(
-    policy: BasePolicy, folder: str | Path, *, catalogue: ActionCatalogue | None = None
-) -> None:
+def save(policy: BasePolicy, folder: str | Path, *, catalogue: Catalogue | None = None) -> None:
     """Write a policy to `folder`, replacing one that is there.
 
     Args:
@@ -48,7 +46,7 @@ def save(
 def load(
     folder: str | Path,
     *,
-    catalogue: ActionCatalogue | None = None,
+    catalogue: Catalogue | None = None,
     outside: Mapping[str, Scores] | None = None,
 ) -> BasePolicy:
     """The policy in `folder`; a damaged one, or one of another version, is refused.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, as_array, number_column, stacked
 from depsue.data.frames import feature_matrix
 from depsue.data.keys import distinct_rows
@@ -70,7 +70,7 @@ class NamedPolicy:
 
 def named_policy(
     text: str | Path,
-    catalogue: ActionCatalogue,
+    catalogue: Catalogue,
     *,
     logs: LoggedData | None = None,
     contexts: Contexts = (),
@@ -110,13 +110,13 @@ def named_policy(
     return named
 
 
-def _uniform(catalogue: ActionCatalogue) -> NamedPolicy:
+def _uniform(catalogue: Catalogue) -> NamedPolicy:
     count = len(catalogue.supported_actions)
     note = f"pi0 shows each of the {count:,} supported items with the same probability"
     return NamedPolicy(Uniform(~catalogue.novel), (note,))
 
 
-def _logged(catalogue: ActionCatalogue, logs: LoggedData | None) -> NamedPolicy:
+def _logged(catalogue: Catalogue, logs: LoggedData | None) -> NamedPolicy:
     """The propensities of round 0, if they are one number per item and sum to 1."""
     if logs is None:
         raise ConfigError(
@@ -170,9 +170,7 @@ def _logged(catalogue: ActionCatalogue, logs: LoggedData | None) -> NamedPolicy:
     return NamedPolicy(ByItem(shares / total), tuple(notes))
 
 
-def _onnx(
-    path: Path, catalogue: ActionCatalogue, logs: LoggedData | None, scores: bool
-) -> NamedPolicy:
+def _onnx(path: Path, catalogue: Catalogue, logs: LoggedData | None, scores: bool) -> NamedPolicy:
     model = OnnxScores.read(path)
     columns, supported, size = model.n_actions, catalogue.supported_actions, len(catalogue)
     require(
@@ -202,7 +200,7 @@ def _onnx(
     return NamedPolicy(OwnPolicy(model, size), tuple(notes))
 
 
-def _table(path: Path, catalogue: ActionCatalogue, contexts: Contexts, scores: bool) -> NamedPolicy:
+def _table(path: Path, catalogue: Catalogue, contexts: Contexts, scores: bool) -> NamedPolicy:
     shares = None if scores else read_shares(path, catalogue, contexts)
     if shares is not None:
         note = f"pi0 is {path.name}: one probability per item, whatever the context"
@@ -217,7 +215,7 @@ def _table(path: Path, catalogue: ActionCatalogue, contexts: Contexts, scores: b
     return NamedPolicy(OwnPolicy(table, len(catalogue)), (what, *notes))
 
 
-def _try(policy: BasePolicy, catalogue: ActionCatalogue, logs: LoggedData) -> None:
+def _try(policy: BasePolicy, catalogue: Catalogue, logs: LoggedData) -> None:
     """Refuse a policy that does not answer at the logs' contexts, or shows what is novel."""
     contexts = logs.contexts[:: -(-len(logs.contexts) // MOST_TRIED)]
     for _, pi in policy.distributions(contexts):
@@ -235,9 +233,7 @@ def _try(policy: BasePolicy, catalogue: ActionCatalogue, logs: LoggedData) -> No
         )
 
 
-def read_shares(
-    path: str | Path, catalogue: ActionCatalogue, contexts: Contexts
-) -> FloatArray | None:
+def read_shares(path: str | Path, catalogue: Catalogue, contexts: Contexts) -> FloatArray | None:
     """(A,) a table by item: one row each, its id and a column `probability`; None if it is none."""
     frame = scanned(path)
     names = names_in(frame, path)
@@ -263,7 +259,7 @@ def read_shares(
 
 
 def read_table(
-    path: str | Path, catalogue: ActionCatalogue, contexts: Contexts, *, column: str
+    path: str | Path, catalogue: Catalogue, contexts: Contexts, *, column: str
 ) -> tuple[ScoreTable, tuple[str, ...]]:
     """The table in a file, its rows checked; and notes on what was settled by rule.
 
@@ -338,7 +334,7 @@ def _matrix(table: pl.DataFrame, contexts: Contexts, context_columns: list[str])
     )
 
 
-def _from_lists(column: Any, catalogue: ActionCatalogue, name: str) -> FloatArray:
+def _from_lists(column: Any, catalogue: Catalogue, name: str) -> FloatArray:
     """(m, A) out of a column of lists."""
     values = stacked(as_array(column, name), name)
     sizes = {len(catalogue), len(catalogue.supported_actions)}
@@ -356,7 +352,7 @@ def _from_columns(
     table: pl.DataFrame,
     wanted: list[str],
     items: dict[str, int],
-    catalogue: ActionCatalogue,
+    catalogue: Catalogue,
     path: str | Path,
     column: str,
 ) -> FloatArray:
@@ -376,7 +372,7 @@ def _from_columns(
     return out
 
 
-def _placed(values: FloatArray, catalogue: ActionCatalogue) -> FloatArray:
+def _placed(values: FloatArray, catalogue: Catalogue) -> FloatArray:
     """(m, A) out of (m, A) numbers, or out of one for each supported action; the rest is 0."""
     if values.shape[1] == len(catalogue):
         return values
@@ -385,7 +381,7 @@ def _placed(values: FloatArray, catalogue: ActionCatalogue) -> FloatArray:
     return out
 
 
-def _distributions(values: FloatArray, catalogue: ActionCatalogue) -> FloatArray:
+def _distributions(values: FloatArray, catalogue: Catalogue) -> FloatArray:
     """(m, A) the rows, each with sum 1; refuses what pi0 cannot be."""
     new = catalogue.novel & (values != 0)
     for bad, rule, cure in (

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Requests
 from depsue.errors import PolicyError, is_real, require, short
@@ -272,7 +272,7 @@ class Mixture(BasePolicy):
 
 
 def naive_safe_exploration(
-    logging_policy: Policy, catalogue: ActionCatalogue, share: float = 0.05
+    logging_policy: Policy, catalogue: Catalogue, share: float = 0.05
 ) -> Mixture:
     """Naive Safe Exploration: (1 - share) pi0 + share uniform over the novel actions.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from depsue.campaigns import Campaign
 from depsue.certificates import Certificate
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
 from depsue.errors import DataError, short
@@ -50,7 +50,7 @@ class ServedPolicy:
     novelty: float
     policy: BasePolicy
     pi0: BasePolicy
-    catalogue: ActionCatalogue
+    catalogue: Catalogue
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -108,7 +108,7 @@ class SmallWorld:
     def __init__(self, novel_worth: float = 1.0, deterministic: bool = False) -> None:
         rng = np.random.default_rng(7)
         self.contexts = rng.normal(size=(6, 2)).astype(np.float32)
-        self.catalogue = ActionCatalogue.of(np.arange(8), novel=[6, 7])
+        self.catalogue = Catalogue.of(np.arange(8), novel=[6, 7])
         novel = self.catalogue.novel
         self.by_group: FloatArray = rng.uniform(0.2, 0.8, size=(6, 3))[:, self.groups]
         self.q: FloatArray = np.where(novel, novel_worth, 1.0) * self.by_group

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from depsue import rng
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, read_only
 from depsue.data.logs import LoggedData
 from depsue.errors import require
@@ -35,9 +35,9 @@ class NearMissWorld:
     clip: float
 
     @cached_property
-    def catalogue(self) -> ActionCatalogue:
+    def catalogue(self) -> Catalogue:
         """The actions."""
-        return ActionCatalogue(np.arange(self.q.shape[1]), self.pi0[0] == 0)
+        return Catalogue(np.arange(self.q.shape[1]), self.pi0[0] == 0)
 
     @cached_property
     def contexts(self) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy as np
 
 from depsue import rng
 from depsue.certificates import three_folds
-from depsue.data.catalogue import ActionCatalogue
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.diagnostics import check_propensities
 from depsue.errors import DataError
@@ -62,7 +62,7 @@ class Misreporting:
         self._world, self._claimed, self._seed = world, claimed, seed
 
     @property
-    def catalogue(self) -> ActionCatalogue:
+    def catalogue(self) -> Catalogue:
         """The actions."""
         return self._world.catalogue
 
