@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from research.tests.paper.outputs.made_up import made_up_runs, movielens, wiki10
 
+from depsue._version import __version__
 from depsue.errors import ConfigError, FileError
 from depsue_research.paper.cells import GATHERED, Cell, CellStore
 from depsue_research.paper.outputs.figures import all_figures
@@ -54,7 +55,7 @@ def test_the_page_needs_nothing_else_and_its_links_arrive(folder: Path) -> None:
 
 def test_the_page_says_what_it_rests_on(folder: Path) -> None:
     page = (folder / "index.html").read_text("utf-8")
-    for words in (COMMAND, "made-up", "2 seeds", "-8, 0, 8", "depsue 0.1.0", "30 seeds"):
+    for words in (COMMAND, "made-up", "2 seeds", "-8, 0, 8", f"depsue {__version__}", "30 seeds"):
         assert words in page
     assert "titles" not in page and "Not complete" not in page
     assert page.count('<td class="fails">') + page.count('<td class="holds">') > 0
