@@ -4,9 +4,9 @@ A bound is a subclass of `BaseBound` with one method, `passes`: a generator that
 wants to have summed up over the values, is sent the sum, and goes on until it returns the bound::
 
     def passes(self, like, n, delta):
-        total = yield lambda part: part.values.sum()
-        width = self.upper * math.sqrt(math.log(1 / delta) / (2 * n))
-        return BoundValue(total / n - width, total / n, n, delta, {"bound": "hoeffding"})
+        scales = self.scales(like)
+        sums = yield lambda part: log_sums(part.values, scales)
+        return BoundValue(smoothing_from_sums(sums, n, scales, delta), ...)
 
 The values come in partitions. In memory there is one that holds all of them, from files there is
 one for every batch of rows. Sums over partitions merge by `+`, so a bound does not know how many
@@ -27,7 +27,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray, read_only
 from depsue.data.keys import mix64
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import NotConservative, is_real, require, require_delta, short
+from depsue.errors import ConfigError, NotConservative, is_real, require, require_delta, short
 from depsue.protocols import BoundValue
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ SHARE = 20
 """One value in so many is used for tuning; the bound is computed on the others."""
 STEPS = 34
 PRECISION = 2.0**-STEPS
+"""A bound is searched for in so many halvings, and found to this share of the searched range."""
 
 
 class Partition:
@@ -223,6 +224,17 @@ def conservative(terms: object, bound: str) -> ConservativeTerms:
         f"{bound} bounds V(pi) only through terms with a proof that E[term] <= V(pi)",
         found=type(terms).__name__,
         cure="use the terms of IPS or of clipped IPS",
+    )
+
+
+def weighted(terms: ConservativeTerms, bound: str) -> WeightedTerms:
+    """The terms, checked to keep weights and rewards apart, for a bound that clips weights."""
+    if isinstance(terms, WeightedTerms):
+        return terms
+    raise ConfigError(
+        f"{bound} clips the weights itself, so it needs terms that keep weights and rewards apart",
+        found=type(terms).__name__,
+        cure="use the terms of IPS, or the bounds smoothing or betting",
     )
 
 

@@ -21,10 +21,11 @@ from depsue.bounds.base import (
     Passes,
     positive_or_none,
     tuning_rows,
+    weighted,
 )
 from depsue.data.checks import FloatArray, IntArray, read_only
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import ConfigError, require
+from depsue.errors import require
 from depsue.protocols import BoundValue
 
 TAUS: FloatArray = read_only(2.0 ** (np.arange(-4, 33) / 2))
@@ -66,7 +67,7 @@ class Hcope(BaseBound):
         positive_or_none(self.tau, "tau")
 
     def passes(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
-        r_max = _weighted(like).r_max
+        r_max = weighted(like, "hcope").r_max
         _require_enough(n, FEWEST if self.tau is None else 2)
         if self.tau is not None:
             tau, tuned_on = float(self.tau), None
@@ -258,7 +259,7 @@ def tuning_and_rest(part: Partition, n: int) -> tuple[RewardedRows, RewardedRows
 
 
 def _split(part: Partition, n: int) -> tuple[RewardedRows, RewardedRows]:
-    terms, tuning = _weighted(part.terms), part.tuning(n)
+    terms, tuning = weighted(part.terms, "hcope"), part.tuning(n)
     sizes = len(tuning), len(part) - len(tuning)
     if terms.unit is None:
         parts = zip(_rewarded_rows(terms.rewards, tuning), sizes, strict=True)
@@ -274,7 +275,7 @@ def _split(part: Partition, n: int) -> tuple[RewardedRows, RewardedRows]:
 
 
 def _whole(part: Partition) -> RewardedRows:
-    return RewardedRows.of(_weighted(part.terms), len(part))
+    return RewardedRows.of(weighted(part.terms, "hcope"), len(part))
 
 
 def _require_enough(n: int, fewest: int) -> None:
@@ -284,14 +285,4 @@ def _require_enough(n: int, fewest: int) -> None:
         f"hcope needs at least {fewest} values (rows, or units where rows belong to units)",
         found=n,
         cure="collect more data, or use smoothing",
-    )
-
-
-def _weighted(terms: ConservativeTerms) -> WeightedTerms:
-    if isinstance(terms, WeightedTerms):
-        return terms
-    raise ConfigError(
-        "hcope clips the weights itself, so it needs terms that keep weights and rewards apart",
-        found=type(terms).__name__,
-        cure="use the terms of IPS, or the bounds smoothing or betting",
     )
