@@ -175,5 +175,4 @@ def _upgraded(values: Any) -> Any:
 
 def _of(verdict: Verdict) -> str:
     """What the bound is on, where it is not the value itself."""
-    paired = verdict.paired
-    return "of the value less that floor: " if paired else ""
+    return "of the value less that floor: " if verdict.paired else ""

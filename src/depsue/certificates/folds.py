@@ -92,7 +92,7 @@ def three_folds(
         len(rounds) == 1,
         "a verdict is about the logs of one round",
         found=f"rounds {rounds}",
-        cure="certify on the newest round; earlier ones serve learning",
+        cure="certify on the newest round; the rows of earlier ones are reused for training",
     )
     salt, (a, b, c) = f"depsue campaign {campaign}", fractions
     shares = (a, b, c)  # a list would do as well, and is recorded as a tuple

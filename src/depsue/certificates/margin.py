@@ -27,7 +27,7 @@ from depsue.promises import Promise
 from depsue.protocols import Policy
 
 ROUNDING = 1e-9
-"""By so much, in units of r_max, may a term fall below its limit through rounding."""
+"""A term may fall below its limit by this share of r_max, through rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,21 +65,22 @@ def earned(
         largest: the declared largest pi0 / p.
     """
     require(
-        decisions >= 1 and all(done.decisions >= len(done.logs) for done in served),
+        decisions >= 1
+        and all(deployment.decisions >= len(deployment.logs) for deployment in served),
         "a deployment serves at least one decision, and all that it logged",
         found=f"{decisions} to come; so far (served, logged) "
-        f"{[(done.decisions, len(done.logs)) for done in served]}",
+        f"{[(deployment.decisions, len(deployment.logs)) for deployment in served]}",
         cure="count every decision, the fallback's included: Served(logs, decisions)",
     )
     if not served:
         return Credit(0.0, 0.0)
     total = sum(deployment.decisions for deployment in served)
-    rho = promise.floor.ratio
+    rho = promise.floor.ratio if ceiling is None else None  # None where C is a number
     values, shares, lower = [], [], 0.0
     for deployment in served:
         rows, mask = promise.rows(deployment.logs)
         terms = np.asarray(rows.reward, dtype=np.float64)
-        if rho is not None and ceiling is None:
+        if rho is not None:
             require(
                 logging_policy is not None,
                 "a paired margin needs pi0",
@@ -107,9 +108,7 @@ def earned(
     bound = Smoothing(unit_scale=scale).lower(
         ConservativeTerms(terms, limit, proof="on-policy rewards"), delta
     )
-    floor = (
-        0.0
-        if rho is not None and ceiling is None
-        else promise.floor.of(0.0 if ceiling is None else ceiling.value)
-    )
+    floor = 0.0
+    if rho is None:
+        floor = promise.floor.of(0.0 if ceiling is None else ceiling.value)
     return Credit((bound.value - floor) * total / decisions, delta, decisions)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from depsue import defaults
 from depsue.certificates.terms import Ceiling, bound_for
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
@@ -178,7 +179,7 @@ class Rules:
     """
 
     promises: tuple[Promise, ...] = (Promise(),)
-    delta: float = 0.05
+    delta: float = defaults.DELTA
     bound: str = "normal"
     clip: float = 20.0
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)

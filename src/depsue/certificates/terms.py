@@ -29,11 +29,10 @@ PAIRED = (
     "rewards outside the logging policy's support are >= 0 and pi0 has none there"
 )
 
-
 ROUNDING = 1e-9
-"""By so much of its range may a control variate leave its limits."""
+"""A control variate may leave its limits by this share of its range."""
 SINGLE = 1e-6
-"""By so much, relatively, may pi0 / p exceed its limit: policies answer in single precision."""
+"""pi0 / p may exceed its limit by this share of it: policies answer in single precision."""
 
 
 @dataclass(frozen=True)

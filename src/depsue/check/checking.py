@@ -51,6 +51,8 @@ from depsue.errors import DataError, DepsueError
 if TYPE_CHECKING:
     import polars as pl
 
+    from depsue.diagnostics import Change
+
 COUNTS_DELTA = 0.001
 """How often correct propensities are refused, at most; half of it for all actions together."""
 EVEN = 0.99
@@ -373,9 +375,15 @@ def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
     drifted = []
     for name, values in series:
         before, after = (
-            DriftSide(part, np.ones(len(part)), True, 1.0, 1.0, None if ids is None else ids[place])
+            DriftSide(
+                reward=values[place],
+                weight=np.ones(len(values[place])),
+                shared=True,
+                clip=1.0,
+                r_max=1.0,
+                ids=None if ids is None else ids[place],
+            )
             for place in (slice(half), slice(half, len(rows)))
-            for part in [values[place]]
         )
         change = change_between(before, after, DRIFT_DELTA / len(series) / 2)
         if change is None:
@@ -393,7 +401,7 @@ def _drift(sample: pl.DataFrame, mapping: LogMapping) -> CheckPart:
 
 
 def _drifted(
-    drifted: Sequence[tuple[str, Any]], name: str, what: str, scale: float
+    drifted: Sequence[tuple[str, Change]], name: str, what: str, scale: float
 ) -> Iterator[CheckFinding]:
     """A finding on the largest change, if there is one."""
     if drifted:

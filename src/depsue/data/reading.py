@@ -9,8 +9,9 @@
 polars scans Parquet, CSV, TSV and Arrow (Feather), so a pass streams and reads only the columns
 that it needs. VW's dsjson is parsed line by line (`dsjson.py`).
 
-A new format needs its ending in `DSJSON` or `tables.KINDS`, a reader that returns a polars frame,
-and a line in `open_source`.
+A new format needs its endings in `ALL_KINDS`, a reader that returns a polars frame (a file of its
+own, as `dsjson.py`), and a branch in `open_source`. One that polars scans itself goes to
+`tables.py`: its ending in `KINDS` and a branch in `scan`.
 """
 
 from __future__ import annotations

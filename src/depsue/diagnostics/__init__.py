@@ -2,6 +2,7 @@
 
 from depsue.diagnostics.drift import (
     FEWEST_TO_TEST_DRIFT,
+    Change,
     DriftReport,
     DriftSide,
     change_between,
@@ -15,6 +16,7 @@ from depsue.diagnostics.propensities import (
 )
 
 __all__ = [
+    "Change",
     "DriftReport",
     "DriftSide",
     "FEWEST_TO_TEST_DRIFT",

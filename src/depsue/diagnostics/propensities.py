@@ -37,13 +37,13 @@ from depsue.errors import DataError, is_real, require, require_delta, short
 from depsue.protocols import BoundValue, Policy
 
 FIT, CHOOSE = 8, 2
-"""Of 20 learning rows so many fit the candidates for m and choose among them; 10 are tested."""
+"""Of 20 learning rows, 8 fit the candidates for m and 2 choose among them; 10 are tested."""
 DIRECTIONS = 32
-"""The regression looks at so many principal directions of the contexts, at most."""
+"""Principal directions of the contexts that the regression looks at, at most."""
 STEPS, EPOCHS = 500, 10
 """Most steps of the softmax regression, and most readings of each row."""
 TRUSTS = (None, 1.0, 0.1, 0.0)
-"""How the memory is used: not at all, or with so much trust in the model beside it."""
+"""How the memory is used: not at all, or with this trust in the model beside it."""
 CHUNK = 1 << 21
 """Probabilities held in memory at once."""
 
@@ -342,17 +342,17 @@ def _checked_least(least: float | None, logs: LoggedData) -> float | None:
 
 
 def _policy_of_round(
-    given: Policy | Mapping[int, Policy] | None, rounds: list[int]
+    policies: Policy | Mapping[int, Policy] | None, rounds: list[int]
 ) -> Mapping[int, Policy]:
-    if given is None or isinstance(given, Mapping):
-        return given or {}
+    if policies is None or isinstance(policies, Mapping):
+        return policies or {}
     require(
         len(rounds) == 1,
         "rows of several rounds were drawn by several policies",
         found=f"one policy for rounds {rounds}",
         cure="logging_policy={0: pi0, 1: pi1, ...}",
     )
-    return {rounds[0]: given}
+    return {rounds[0]: policies}
 
 
 def _assumed(policies: bool, fixed_policy: bool, least: float | None) -> Iterator[str]:

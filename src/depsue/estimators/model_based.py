@@ -1,7 +1,4 @@
-"""Doubly robust estimates: the reward model, corrected by weighted residuals.
-
-The direct method: what a reward model says the policy is worth.
-"""
+"""Estimates by a reward model: the direct method, and doubly robust ones, which correct it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class RoundInputs:
         folds: the newest logs.
         logging_policy: pi0.
         base: the policy that logged the newest rows; None is pi0.
-        earlier: logs of earlier rounds, all of whose rows now serve learning.
+        earlier: logs of earlier rounds, all of whose rows are now reused for training.
         ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
         credits: margin to spend, by promise.
         largest: the largest pi0 / p that `base` allows; for paired terms.

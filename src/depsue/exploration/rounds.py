@@ -133,7 +133,7 @@ class CampaignState:
     def observe(
         self, served: LoggedData, policy: Policy, *, novelty: float, certified: bool, trust: float
     ) -> None:
-        """A deployment was served: its rows are the newest, the last ones serve learning.
+        """A deployment was served: its rows are the newest, those before are reused for training.
 
         Args:
             served: its rows.
