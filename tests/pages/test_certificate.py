@@ -10,9 +10,8 @@ import pytest
 from markupsafe import escape
 from tests.pages.browser import Browser
 
-from depsue.campaigns import Campaign, open_home
+from depsue.campaigns import Campaign, open_home, recompute
 from depsue.pages import dashboard
-from depsue.pages.certificate import recompute
 from depsue.progress import silent
 
 

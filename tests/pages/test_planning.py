@@ -14,7 +14,7 @@ from tests.pages.conftest import explore
 from depsue.campaigns import Campaign, open_home
 from depsue.errors import DepsueError
 from depsue.pages import dashboard
-from depsue.pages.campaign import defaults, plan_page, planned, settings_of
+from depsue.pages.campaign import form_of, plan_page, planned, settings_of
 from depsue.pages.dashboard import Dashboard
 from depsue.pages.plan_report import PlanResult
 from depsue.progress import silent
@@ -159,14 +159,14 @@ def test_a_campaign_that_is_over_is_not_planned(visit: Browser, home: Path) -> N
 
 
 def test_the_form_begins_as_the_campaign_has_it() -> None:
-    assert defaults(explore(objective=0.5, max_novelty=0.3, delta=0.1).explore) == {
+    assert form_of(explore(objective=0.5, max_novelty=0.3, delta=0.1).explore) == {
         "floor": "0.95",
         "delta": "0.1",
         "objective": "0.5",
         "max_novelty": "0.3",
     }
     several = explore(promises=(Promise(Floor(0.9), "a"), Promise(Floor(None, 0.1), "b"))).explore
-    assert defaults(several)["floor"] == ""
+    assert form_of(several)["floor"] == ""
     kept = settings_of(several, {"floor": "0.5", "delta": "0.2"})
     assert kept.promises == several.promises and kept.delta == 0.2
     per_round = explore(per="campaign", delta=0.1).explore

@@ -7,6 +7,7 @@ takes in what it logged. Each is idempotent: a step that was cut short is called
 
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.creating import create, open_home
+from depsue.campaigns.dry_runs import plan_next_round, recompute
 from depsue.campaigns.exporting import Export, export_campaign, load_export
 from depsue.campaigns.settings import CampaignSettings
 from depsue.campaigns.story import Story, story_of
@@ -20,5 +21,7 @@ __all__ = [
     "export_campaign",
     "load_export",
     "open_home",
+    "plan_next_round",
+    "recompute",
     "story_of",
 ]

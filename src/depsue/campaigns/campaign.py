@@ -42,6 +42,7 @@ from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, prepare
 from depsue.exploration.rounds import CampaignState
+from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
     CandidateRecord,
@@ -286,7 +287,7 @@ class Campaign:
 
     def candidates(self, k: int) -> list[CandidateRecord]:
         """The candidates of round k, in the order in which they were trained."""
-        return [made for made in self.ledger.candidates(self.name) if made.round == k]
+        return [record for record in self.ledger.candidates(self.name) if record.round == k]
 
     def newest_candidate(self, k: int) -> CandidateRecord:
         """The candidate that `certify` puts to the test in round k."""
@@ -308,7 +309,7 @@ class Campaign:
 
     def deployed(self, k: int) -> list[DeploymentRecord]:
         """What was deployed in round k, the newest last."""
-        return [made for made in self.ledger.deployments(self.name) if made.round == k]
+        return [record for record in self.ledger.deployments(self.name) if record.round == k]
 
     def summaries(self) -> list[RoundSummary]:
         """What the rows of each round observed sum up to; round 0 is what pi0 logged before."""
@@ -418,9 +419,13 @@ class Campaign:
 
     # What the next round begins with.
 
-    def state(self) -> CampaignState:
-        """All that the rounds so far have told, in terms of the newest catalogue."""
-        explore = self.settings.explore
+    def state(self, explore: ExploreSettings | None = None) -> CampaignState:
+        """All that the rounds so far have told, in terms of the newest catalogue.
+
+        Args:
+            explore: what the next round is for; None is what the campaign was created with.
+        """
+        explore = self.settings.explore if explore is None else explore
         delta = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
         newest = self.round - 1
         catalogue = self.files.items(newest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,34 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from depsue import defaults
+from depsue.cli.options import (
+    HOME,
+    ITEMS_HELP,
+    Address,
+    AsJson,
+    By,
+    Delta,
+    FloorValue,
+    Home,
+    IdColumn,
+    MappingFile,
+    MaxNovelty,
+    Name,
+    NoDrift,
+    Novel,
+    ObjectiveText,
+    Per,
+    Promises,
+    Quiet,
+    Rounds,
+    ShareFloor,
+    StoreAddress,
+    Yes,
+    names_of,
+    objective_of,
+    promises_of,
+    who,
+)
 from depsue.errors import require
 from depsue.plural import counted
 
@@ -29,36 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Name = Annotated[str, typer.Argument(help="Name of the campaign.")]
-Home = Annotated[
-    Path,
-    typer.Option(envvar="DEPSUE_HOME", help="Folder of all campaigns."),
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--ledger",
-        envvar="DEPSUE_LEDGER",
-        show_envvar=True,
-        help="Address of the ledger; default ledger.db in the folder, or postgresql://...",
-    ),
-]
-By = Annotated[
-    str | None, typer.Option(envvar="DEPSUE_BY", help="Who does it; default: the login name.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
-StoreAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        envvar="DEPSUE_STORE",
-        help="Decisions of depsue serve; default decisions.db in the campaign's folder.",
-    ),
-]
-HOME = Path("campaigns")
-
 
 @app.command()
 def create(
@@ -66,45 +63,26 @@ def create(
     logs: Annotated[
         str, typer.Argument(help="What pi0 logged: a file, a folder, or a pattern in quotes.")
     ],
-    items: Annotated[Path, typer.Argument(help="Parquet, CSV or Arrow: one row per item.")],
+    items: Annotated[Path, typer.Argument(help=ITEMS_HELP)],
     pi0: Annotated[
         str,
         typer.Option(
             help="The logging policy: a saved folder, model.onnx, a table, uniform, or logged."
         ),
     ],
-    mapping: Annotated[
-        Path | None, typer.Option(help="TOML: which column is what; default: a guess.")
-    ] = None,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=1000, help="K, how many deployments.")
-    ] = defaults.ROUNDS,
-    floor: Annotated[
-        float | None,
-        typer.Option(help=f"Share of pi0's value that must be kept; default {defaults.FLOOR:g}."),
-    ] = None,
-    floor_value: Annotated[
-        float | None, typer.Option(help="Instead: a mean reward that must be reached.")
-    ] = None,
-    promises: Annotated[
-        Path | None, typer.Option(help="Instead: a TOML file of several floors.")
-    ] = None,
-    delta: Annotated[float, typer.Option(help="How often the procedure may err.")] = defaults.DELTA,
-    per: Annotated[
-        str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
-    ] = "deployment",
+    mapping: MappingFile = None,
+    rounds: Rounds = defaults.ROUNDS,
+    floor: ShareFloor = None,
+    floor_value: FloorValue = None,
+    promises: Promises = None,
+    delta: Delta = defaults.DELTA,
+    per: Per = "deployment",
     safety: Annotated[
         str, typer.Option(help="each deployment above the floor, or all so far: cumulative.")
     ] = "each",
-    objective: Annotated[
-        str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
-    ] = defaults.OBJECTIVE,
-    max_novelty: Annotated[
-        float, typer.Option(help="No more novelty than this.")
-    ] = defaults.MAX_NOVELTY,
-    no_drift: Annotated[
-        bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
-    ] = False,
+    objective: ObjectiveText = defaults.OBJECTIVE,
+    max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
+    no_drift: NoDrift = False,
     retries: Annotated[
         bool,
         typer.Option("--retries", help="Allow further attempts, the j-th at delta 2^-j."),
@@ -112,10 +90,8 @@ def create(
     decisions: Annotated[
         int | None, typer.Option(help="Decisions that a deployment serves; default: as logged.")
     ] = None,
-    novel: Annotated[
-        str | None, typer.Option(help="Ids of new items, with commas; default: column novel.")
-    ] = None,
-    id: Annotated[str | None, typer.Option(help="Column of the items' ids.")] = None,
+    novel: Novel = None,
+    id: IdColumn = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
     home: Home = HOME,
     ledger: Address = None,
@@ -128,7 +104,6 @@ def create(
     """
     from depsue.campaigns import CampaignSettings, open_home
     from depsue.campaigns import create as created
-    from depsue.cli.options import names_of, objective_of, promises_of
     from depsue.exploration.settings import ExploreSettings
 
     explore = ExploreSettings(
@@ -247,7 +222,7 @@ def observe(
         Path | None,
         typer.Option(help="From the next round on: the items file, if items came or went."),
     ] = None,
-    id: Annotated[str | None, typer.Option(help="Column of the items' ids.")] = None,
+    id: IdColumn = None,
     store: StoreAddress = None,
     home: Home = HOME,
     ledger: Address = None,
@@ -390,16 +365,6 @@ def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campai
     from depsue.campaigns import Campaign, open_home
 
     return Campaign(open_home(home, ledger), home, name, by=who(by))
-
-
-def who(by: str | None) -> str:
-    """Who acts: as given, or the login name."""
-    if by is not None:
-        return by
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):
-        return "unknown"
 
 
 @contextmanager

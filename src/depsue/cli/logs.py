@@ -16,7 +16,28 @@ import typer
 from rich.table import Table
 
 from depsue import defaults
-from depsue.cli.options import names_of, objective_of, promises_of
+from depsue.cli.options import (
+    ITEMS_HELP,
+    LOGS_HELP,
+    Delta,
+    FloorValue,
+    IdColumn,
+    Kept,
+    MappingFile,
+    MaxNovelty,
+    NoDrift,
+    Novel,
+    ObjectiveText,
+    Per,
+    Promises,
+    Quiet,
+    RMax,
+    Rounds,
+    ShareFloor,
+    names_of,
+    objective_of,
+    promises_of,
+)
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
 
@@ -27,21 +48,17 @@ if TYPE_CHECKING:
     from depsue.protocols import Policy
 
 NOT_USABLE = 3
+"""Exit code of logs that are not fit for use."""
+
+
+WISHES = (0.06, 0.1, 0.15, 0.2)
+"""Novelties in the table of rows that are needed, beside the wished one."""
 
 
 def check(
-    logs: Annotated[
-        str,
-        typer.Argument(
-            help="A file, a folder, or a pattern in quotes: Parquet, CSV, Arrow, dsjson."
-        ),
-    ],
-    items: Annotated[
-        Path | None, typer.Argument(help="Parquet, CSV or Arrow: one row per item.")
-    ] = None,
-    mapping: Annotated[
-        Path | None, typer.Option(help="TOML: which column is what; default: a guess.")
-    ] = None,
+    logs: Annotated[str, typer.Argument(help=LOGS_HELP)],
+    items: Annotated[Path | None, typer.Argument(help=ITEMS_HELP)] = None,
+    mapping: MappingFile = None,
     write_mapping: Annotated[
         Path | None, typer.Option(help="Write the mapping that was used to this file.")
     ] = None,
@@ -49,21 +66,13 @@ def check(
     position: Annotated[
         str | None, typer.Option(help="Keep the rows of one position, where there are several.")
     ] = None,
-    r_max: Annotated[
-        float | None,
-        typer.Option(help="The largest possible reward; default: the mapping's, or 1."),
-    ] = None,
+    r_max: RMax = None,
     estimate_propensities: Annotated[
         bool,
         typer.Option("--estimate-propensities", help="Where none were logged: take frequencies."),
     ] = False,
-    kept: Annotated[
-        float | None,
-        typer.Option(help="Share of decisions kept, where the rows of some items were dropped."),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
-    ] = None,
+    kept: Kept = None,
+    id: IdColumn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Are these logs fit for use? Says what they hold, what is wrong, and how to mend it.
@@ -106,50 +115,21 @@ def check(
         raise typer.Exit(NOT_USABLE)
 
 
-WISHES = (0.06, 0.1, 0.15, 0.2)
-"""Novelties in the table of rows that are needed, beside the wished one."""
-
-
 def plan(
-    logs: Annotated[
-        str | None,
-        typer.Argument(
-            help="A file, a folder, or a pattern in quotes: Parquet, CSV, Arrow, dsjson."
-        ),
-    ] = None,
-    items: Annotated[
-        Path | None, typer.Argument(help="Parquet, CSV or Arrow: one row per item.")
-    ] = None,
+    logs: Annotated[str | None, typer.Argument(help=LOGS_HELP)] = None,
+    items: Annotated[Path | None, typer.Argument(help=ITEMS_HELP)] = None,
     mapping: Annotated[
         Path | None,
         typer.Option(help="TOML: which column is what; default: the options below, or a guess."),
     ] = None,
-    floor: Annotated[
-        float | None,
-        typer.Option(help=f"Share of pi0's value that must be kept; default {defaults.FLOOR:g}."),
-    ] = None,
-    floor_value: Annotated[
-        float | None, typer.Option(help="Instead: a mean reward that must be reached.")
-    ] = None,
-    promises: Annotated[
-        Path | None,
-        typer.Option(help="Instead: a TOML file of several floors; see the documentation."),
-    ] = None,
-    delta: Annotated[
-        float, typer.Option(help="How often the certificate may err.")
-    ] = defaults.DELTA,
-    per: Annotated[
-        str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
-    ] = "deployment",
-    rounds: Annotated[
-        int, typer.Option(min=1, max=1000, help="K, how many deployments are to come.")
-    ] = defaults.ROUNDS,
-    no_drift: Annotated[
-        bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
-    ] = False,
-    objective: Annotated[
-        str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
-    ] = defaults.OBJECTIVE,
+    floor: ShareFloor = None,
+    floor_value: FloorValue = None,
+    promises: Promises = None,
+    delta: Delta = defaults.DELTA,
+    per: Per = "deployment",
+    rounds: Rounds = defaults.ROUNDS,
+    no_drift: NoDrift = False,
+    objective: ObjectiveText = defaults.OBJECTIVE,
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
     ] = None,
@@ -169,25 +149,15 @@ def plan(
     propensity: Annotated[
         str | None, typer.Option(help="Column of its probability; default propensity.")
     ] = None,
-    kept: Annotated[
-        float | None,
-        typer.Option(help="Share of decisions kept, where the rows of some items were dropped."),
-    ] = None,
+    kept: Kept = None,
     context: Annotated[
         str | None,
         typer.Option(help="Context columns, with commas; user_* is a prefix; default: numeric."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of the unit (a user).")] = None,
-    r_max: Annotated[
-        float | None,
-        typer.Option(help="The largest possible reward; default: the mapping's, or 1."),
-    ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
-    ] = None,
-    novel: Annotated[
-        str | None, typer.Option(help="Ids of new items, with commas; default: column novel.")
-    ] = None,
+    r_max: RMax = None,
+    id: IdColumn = None,
+    novel: Novel = None,
     pi0: Annotated[
         str | None,
         typer.Option(
@@ -199,14 +169,12 @@ def plan(
     campaign: Annotated[
         str, typer.Option(help="Name of the campaign; the folds depend on it.")
     ] = "exploration",
-    max_novelty: Annotated[
-        float, typer.Option(help="No more novelty than this.")
-    ] = defaults.MAX_NOVELTY,
+    max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the reward model.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for plan.html, frontier.png, frontier.svg, plan.json.")
     ] = Path("plan-report"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """How much can new items be shown, and what is missing for more? From logs alone.
 
@@ -260,19 +228,19 @@ def plan(
     from depsue.pages.plan_report import write_plan
     from depsue.progress import bars
 
-    said_of = ColumnOptions(
+    options = ColumnOptions(
         action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
     )
-    source, roles, notes = mapped_by(open_source(logs), said_of, settings.promises)
+    source, roles, column_notes = mapped_by(open_source(logs), options, settings.promises)
     require_plannable(settings, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]
-    catalogue = read_items(
+    listed = read_items(
         items, id=id, novel=None if novel is None else names_of(novel), logged=shown
     )
     if rows_for is not None:
         require_wish(rows_for, settings)
-    rows = read_mapped(source, roles, catalogue.catalogue)
+    rows = read_mapped(source, roles, listed.catalogue)
     callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
     folder = writable_folder(out)
     try:
@@ -290,11 +258,11 @@ def plan(
         typer.echo("depsue: interrupted; no plan was written", err=True)
         raise typer.Exit(130) from None
     result = replace(result, declared=roles.assumptions)
-    said = [*catalogue.notes, *notes]
+    notes = [*listed.notes, *column_notes]
     if pi0 is None:
-        said.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
-    page = write_plan(result, said, folder)
-    show_plan(result, said)
+        notes.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
+    page = write_plan(result, notes, folder)
+    show_plan(result, notes)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
 
 
@@ -361,7 +329,7 @@ def show_before_logs(
     from depsue.exploration.rows_needed import CERTIFYING, Assumed, rows_before_logs
 
     rows = rows_before_logs(wish, Assumed(rate, spread), settings, r_max)
-    spreads = [one for one in (spread / 2, spread, 2 * spread) if one <= 2]
+    spreads = [width for width in (spread / 2, spread, 2 * spread) if width <= 2]
     certain, most = settings.certain, settings.max_novelty
     table = Table(
         title=f"Logged rows that a novelty needs, at a reward rate of {rate:g}", min_width=70

@@ -13,6 +13,7 @@ from depsue._version import __version__
 from depsue.cli.campaign import app as campaign
 from depsue.cli.campaign import interruptible
 from depsue.cli.logs import check, plan
+from depsue.cli.options import Quiet
 from depsue.cli.serve import serve, token
 from depsue.errors import DepsueError
 
@@ -62,7 +63,7 @@ def demo(
     steps: Annotated[
         int, typer.Option(min=1, max=100_000, help="Gradient steps of each policy.")
     ] = 3000,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """OPG, Safe OPG and DEPSUE side by side in a simulated world whose truth is known.
 
@@ -96,10 +97,11 @@ def demo(
     show(demo_table(result))
     typer.echo(f"\nThe report with the plots: {page}  (open it in a browser)")
     with interruptible(), bars(not quiet) as watch:
-        made = make_demo_campaign(out, seed=seed, watch=watch)
+        example = make_demo_campaign(out, seed=seed, watch=watch)
     typer.echo(
         f"A campaign is ready to be served; see it live at http://127.0.0.1:8470/ with\n"
-        f"  {_command()} serve {made.name} --home {made.files.folder.parent} --no-auth --wait 30"
+        f"  {_command()} serve {example.name} --home {example.files.folder.parent} --no-auth"
+        " --wait 30"
     )
 
 

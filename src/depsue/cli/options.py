@@ -1,15 +1,89 @@
-"""What options that several commands have mean: promises, an objective, names with commas."""
+"""Options that several commands have: each is declared once, and what it means is said here."""
 
 from __future__ import annotations
 
+import getpass
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from depsue import defaults
 from depsue.errors import FileError, require, short
 
 if TYPE_CHECKING:
     from depsue.promises import Promise
+
+Name = Annotated[str, typer.Argument(help="Name of the campaign.")]
+Home = Annotated[Path, typer.Option(envvar="DEPSUE_HOME", help="Folder of all campaigns.")]
+HOME = Path("campaigns")
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        envvar="DEPSUE_LEDGER",
+        show_envvar=True,
+        help="Address of the ledger; default ledger.db in the folder, or postgresql://...",
+    ),
+]
+StoreAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="DEPSUE_STORE",
+        help="Decisions of depsue serve; default decisions.db in the campaign's folder.",
+    ),
+]
+By = Annotated[
+    str | None, typer.Option(envvar="DEPSUE_BY", help="Who does it; default: the login name.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+
+LOGS_HELP = "A file, a folder, or a pattern in quotes: Parquet, CSV, Arrow, dsjson."
+ITEMS_HELP = "Parquet, CSV or Arrow: one row per item."
+MappingFile = Annotated[
+    Path | None, typer.Option(help="TOML: which column is what; default: a guess.")
+]
+RMax = Annotated[
+    float | None, typer.Option(help="The largest possible reward; default: the mapping's, or 1.")
+]
+Kept = Annotated[
+    float | None,
+    typer.Option(help="Share of decisions kept, where the rows of some items were dropped."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option(help="Column of the items' ids; default id, action or item_id.")
+]
+Novel = Annotated[
+    str | None, typer.Option(help="Ids of new items, with commas; default: column novel.")
+]
+
+ShareFloor = Annotated[
+    float | None,
+    typer.Option(help=f"Share of pi0's value that must be kept; default {defaults.FLOOR:g}."),
+]
+FloorValue = Annotated[
+    float | None, typer.Option(help="Instead: a mean reward that must be reached.")
+]
+Promises = Annotated[
+    Path | None,
+    typer.Option(help="Instead: a TOML file of several floors; see the documentation."),
+]
+Delta = Annotated[float, typer.Option(help="How often a certificate may err.")]
+Per = Annotated[
+    str, typer.Option(help="What delta is for: each deployment, or the whole campaign.")
+]
+Rounds = Annotated[int, typer.Option(min=1, max=1000, help="K, how many deployments.")]
+NoDrift = Annotated[
+    bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
+]
+ObjectiveText = Annotated[
+    str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
+]
+MaxNovelty = Annotated[float, typer.Option(help="No more novelty than this.")]
 
 KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
 EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
@@ -53,6 +127,16 @@ def objective_of(text: str) -> str | float:
 def names_of(text: str) -> tuple[str, ...]:
     """The names in a list with commas."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def who(by: str | None) -> str:
+    """Who acts: as --by says, or the login name."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return "unknown"
 
 
 def _tables(path: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from depsue.cli.campaign import HOME, Address, AsJson, By, Home, Name, StoreAddress, who
+from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress, who
 from depsue.errors import require
 
 
@@ -134,11 +134,11 @@ def list_tokens(home: Home = HOME, as_json: AsJson = False) -> None:
 
     names = Access(home).names
     if as_json:
-        rows = [{"name": name, "role": role, "made": made} for name, role, made in names]
+        rows = [{"name": name, "role": role, "made": date} for name, role, date in names]
         typer.echo(json.dumps(rows, indent=1))
         return
-    for name, role, made in names:
-        typer.echo(f"{role:<8} {made}  {name}")
+    for name, role, date in names:
+        typer.echo(f"{role:<8} {date}  {name}")
     if not names:
         typer.echo("no tokens yet")
 

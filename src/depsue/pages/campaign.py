@@ -2,10 +2,8 @@
 
 Each page is one frozen record around the campaign's `Story`; its JSON twin is that record.
 
-The page that plans has a form, its progress, and how far the newest logs go. Every round is planned
-with `depsue.exploration.plan.plan_round`, on what `depsue campaign train` would start from and with
-its seed: what is forecast is the certificate of the candidate that training would freeze. No
-certifying row is read, and nothing is promised.
+A plan is worked out by `depsue.campaigns.plan_next_round`: here are its form, its progress, and how
+far the newest logs go. Nothing on these pages reads a certifying row.
 """
 
 from __future__ import annotations
@@ -16,12 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from depsue import rng
-from depsue.campaigns import Campaign, Story, story_of
+from depsue.campaigns import Campaign, Story, plan_next_round, story_of
 from depsue.campaigns.story import Mood
-from depsue.diagnostics.propensities import require_propensities
 from depsue.errors import ConfigError, require, short
-from depsue.exploration.plan import plan_round, require_plannable
+from depsue.exploration.plan import require_plannable
 from depsue.exploration.settings import NAMED, ExploreSettings
 from depsue.pages.jobs import Job, Task
 from depsue.pages.live import Live, NewItems, live_of, new_items
@@ -45,6 +41,19 @@ MEANS: dict[Action, str] = {
     "resume": "From the next decision on, the new policy decides again. The monitor begins anew, "
     "with half the share of delta that it had: earlier evidence does not count again.",
 }
+
+
+FIELDS = ("floor", "delta", "objective", "max_novelty")
+LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the limit of novelty"}
+"""Of the form that plans: its fields, and what they are called in messages."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All campaigns of the ledger, the newest first; `served` is the one that is served here."""
+
+    served: str
+    campaigns: tuple[Glance, ...]
 
 
 @dataclass(frozen=True)
@@ -74,14 +83,6 @@ class Glance:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Overview:
-    """All campaigns of the ledger, the newest first; `served` is the one that is served here."""
-
-    served: str
-    campaigns: tuple[Glance, ...]
-
-
 def glance(story: Story, state: str | None) -> Glance:
     """One campaign, in a few words; `state` is of the monitor."""
     words = sentences(story)
@@ -97,21 +98,6 @@ def glance(story: Story, state: str | None) -> Glance:
         margin=None if first is None else first.margin,
         state=state,
     )
-
-
-@dataclass(frozen=True)
-class TestLine:
-    """A test of a candidate, in a line; `path` is of its page, "" before it was begun."""
-
-    __test__ = False  # pytest must not take it for one of its own
-
-    round: int
-    attempt: int
-    state: str
-    novelty: float | None
-    at: str
-    by: str
-    path: str
 
 
 @dataclass(frozen=True)
@@ -141,6 +127,21 @@ class CampaignPage:
     live: Live | None
 
 
+@dataclass(frozen=True)
+class TestLine:
+    """A test of a candidate, in a line; `path` is of its page, "" before it was begun."""
+
+    __test__ = False  # pytest must not take it for one of its own
+
+    round: int
+    attempt: int
+    state: str
+    novelty: float | None
+    at: str
+    by: str
+    path: str
+
+
 def campaign_page(story: Story, service: Service | None) -> CampaignPage:
     """The page of a campaign.
 
@@ -164,23 +165,6 @@ def campaign_page(story: Story, service: Service | None) -> CampaignPage:
     )
 
 
-def _test_lines(story: Story) -> list[TestLine]:
-    return [
-        TestLine(
-            round=test.round,
-            attempt=test.attempt or 0,
-            state=test.state,
-            novelty=None if test.certified is None else test.certified.novelty,
-            at=f"{test.begun_at or test.trained_at:%Y-%m-%d %H:%M}",
-            by=test.begun_by or test.trained_by,
-            path=""
-            if test.attempt is None
-            else certificate_path(story.name, test.round, test.attempt),
-        )
-        for test in reversed(story.tests)
-    ]
-
-
 def _tiles(story: Story, live: Live | None) -> list[Tile]:
     """The figures on top, live where there is something live."""
     if live is None:
@@ -200,6 +184,23 @@ def _tiles(story: Story, live: Live | None) -> list[Tile]:
         margin = f"{(before or 0.0) + now.margin:+,.0f}"
         instead["margin"] = Tile("margin", margin, f"above the floor, {of}")
     return [monitor, *(instead.get(tile.label, tile) for tile in tiles(story))]
+
+
+def _test_lines(story: Story) -> list[TestLine]:
+    return [
+        TestLine(
+            round=test.round,
+            attempt=test.attempt or 0,
+            state=test.state,
+            novelty=None if test.certified is None else test.certified.novelty,
+            at=f"{test.begun_at or test.trained_at:%Y-%m-%d %H:%M}",
+            by=test.begun_by or test.trained_by,
+            path=""
+            if test.attempt is None
+            else certificate_path(story.name, test.round, test.attempt),
+        )
+        for test in reversed(story.tests)
+    ]
 
 
 class Stories:
@@ -294,10 +295,6 @@ def require_said(form: Mapping[str, str]) -> tuple[str, str]:
     return reason, by
 
 
-FIELDS = ("floor", "delta", "objective", "max_novelty")
-LABELS = {"floor": "the floor", "delta": "delta", "max_novelty": "the limit of novelty"}
-
-
 @dataclass(frozen=True)
 class PlanPage:
     """The page that plans.
@@ -352,7 +349,7 @@ def plan_page(
     explore = campaign.settings.explore
     sentences, possible = _about_logs(campaign)
     if form is None:
-        form = defaults(explore) if job is None else job.form
+        form = form_of(explore) if job is None else job.form
     other = running if running is not job else None
     return PlanPage(
         campaign=campaign.name,
@@ -371,7 +368,18 @@ def plan_page(
     )
 
 
-def defaults(explore: ExploreSettings) -> dict[str, str]:
+def planned(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanResult:
+    """Plan the next round, for the page.
+
+    Args:
+        campaign: whose.
+        explore: what for.
+        watch: shows progress.
+    """
+    return plan_result(plan_next_round(campaign, explore, watch))
+
+
+def form_of(explore: ExploreSettings) -> dict[str, str]:
     """The form as the campaign's own settings fill it."""
     ratio = _one_ratio(explore)
     objective = explore.objective
@@ -385,7 +393,7 @@ def defaults(explore: ExploreSettings) -> dict[str, str]:
 
 def filled(explore: ExploreSettings, form: Mapping[str, str]) -> dict[str, str]:
     """What a form says, and the campaign's own where it says nothing."""
-    own = defaults(explore)
+    own = form_of(explore)
     return {name: form.get(name, "").strip() or own[name] for name in FIELDS}
 
 
@@ -449,33 +457,3 @@ def _number(text: str, what: str) -> float:
         return float(text)
     except ValueError:
         raise ConfigError(f"{what} must be a number", found=repr(text[:40])) from None
-
-
-def planned(campaign: Campaign, explore: ExploreSettings, watch: Watch) -> PlanResult:
-    """Plan on the newest logs.
-
-    Args:
-        campaign: whose.
-        explore: what for.
-        watch: shows progress.
-    """
-    settings = replace(campaign.settings, explore=explore)
-    campaign.terms = replace(campaign.terms, campaign=settings)
-    with rng.one_thread():
-        watch("logs", 0, 1, "")
-        state = campaign.state()
-        before = state.before(campaign.decisions(state))
-        watch("logs", 1, 1, f"{len(state.newest):,} rows in the newest logs")
-        folds = before.folds
-        tested = require_propensities(folds.learn, folds.select, logging_policy=before.base)
-        plan = plan_round(
-            before,
-            state.settings,
-            campaign=campaign.name,
-            rows=len(state.newest),
-            seed=rng.derive(settings.seed, "exploration", campaign.round),
-            round=campaign.round,
-            propensities=tested,
-            watch=watch,
-        )
-    return plan_result(plan)

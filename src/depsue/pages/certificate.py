@@ -1,22 +1,15 @@
-"""One certificate: its page, all that a statistician asks of it, and computing it again."""
+"""The dashboard's page of one certificate: all that a statistician asks of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from depsue import rng
-from depsue.campaigns import Campaign, Story
+from depsue.campaigns import Story
 from depsue.campaigns.records import CandidateTest, LadderLevel
-from depsue.certificates import Certificate, MixtureLadder, Verdict, verify
-from depsue.errors import FileError
-from depsue.ledger import AttemptRecord, CandidateRecord
+from depsue.certificates import Certificate, Verdict
 from depsue.pages.jobs import Job
 from depsue.pages.rendering import certificate_path
 from depsue.pages.words import utc
-from depsue.policies import BasePolicy, load
-from depsue.progress import Watch
 
 VERDICT_HEADINGS = (
     "promise", "floor", "verdict", "delta", "values n", "mean of terms", "lower bound",
@@ -218,58 +211,3 @@ def _recomputation(job: Job) -> Recomputation:
     if job.problem:
         return Recomputation(False, at, problem=job.problem)
     return Recomputation(False, at, equal=not job.result, differences=tuple(job.result))
-
-
-def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch) -> tuple[str, ...]:
-    """What differs when a certificate is computed again, in words; () if nothing does.
-
-    Args:
-        campaign: whose.
-        k: its round.
-        attempt: which read of the certifying rows.
-        watch: shows progress.
-    """
-    read = next(
-        record
-        for record in campaign.ledger.attempts(campaign.name)
-        if (record.round, record.attempt) == (k, attempt)
-    )
-    candidate = next(
-        record for record in campaign.candidates(k) if record.policy_hash == read.policy_hash
-    )
-    certificate = Certificate.from_json(read.certificate or "")
-    watch("logs", 0, 1, "")
-    logs = campaign.logs(k - 1)
-    watch("logs", 1, 1, f"{len(logs):,} rows")
-    served = campaign.summaries()[k - 1].served
-    pi0 = campaign.pi0_today(k - 1)
-    by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
-    watch("verdict", 0, 1, "")
-    with rng.one_thread():
-        verification = verify(
-            certificate,
-            logs,
-            _policy(campaign, candidate, read, certificate),
-            logging_policy=None if by_pi0 else pi0,
-            base=pi0 if by_pi0 else campaign.widened(campaign.policy(k, served), logs.catalogue),
-            model=campaign.model(candidate),
-        )
-    watch("verdict", 1, 1, "")
-    return verification.differences
-
-
-def _policy(
-    campaign: Campaign, candidate: CandidateRecord, read: AttemptRecord, certificate: Certificate
-) -> BasePolicy:
-    """The policy that a certificate is about: saved if it passed, else mixed again."""
-    if read.certified is not None:
-        return campaign.policy(read.round, read.certified)
-    folder = campaign.files.candidate(read.round, candidate.policy_hash)
-    parts = [load(folder / name, outside=campaign.outside) for name in ("old", "new")]
-    if len(parts) != len(certificate.shares):
-        raise FileError(
-            "a candidate has as many parts as its certificate",
-            found=f"{len(parts)}, certified {len(certificate.shares)}",
-            cure="restore the folder from a copy",
-        )
-    return MixtureLadder(tuple(parts), np.array([certificate.shares])).policy(0)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from depsue.campaigns import Campaign
+from depsue.campaigns import Campaign, recompute
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.pages import rendering
 from depsue.pages.campaign import (
@@ -28,7 +28,7 @@ from depsue.pages.campaign import (
     require_said,
     settings_of,
 )
-from depsue.pages.certificate import certificate_page, recompute
+from depsue.pages.certificate import certificate_page
 from depsue.pages.figures import levels_figure, live_figures, round_figures
 from depsue.pages.jobs import Jobs
 from depsue.pages.plan_report import frontier_figure
@@ -290,7 +290,7 @@ class Dashboard(Pages):
         """The page, or its JSON; what only the page needs is computed for it alone."""
         if visit.as_json:
             return Answer(status, encode(page))
-        more = {name: made() if callable(made) else made for name, made in more.items()}
+        more = {name: value() if callable(value) else value for name, value in more.items()}
         return rendering.page(template, visit.visitor, status=status, page=page, **more)
 
     def _wrong(
