@@ -148,7 +148,7 @@ def train(
     from depsue.campaigns.records import CandidateFacts
     from depsue.progress import bars
 
-    campaign = _opened(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by)
     with interruptible(), bars(not quiet and not as_json) as watch:
         candidate = campaign.train(seed=seed, watch=watch)
     first = f"candidate {candidate.policy_hash[:12]} of round {candidate.round}: "
@@ -172,7 +172,7 @@ def certify(
     from depsue.certificates import Certificate
     from depsue.progress import bars
 
-    campaign = _opened(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by)
     with interruptible(), bars(not quiet and not as_json) as watch:
         attempt = campaign.certify(watch=watch)
     lines = [f"attempt {attempt.attempt}: {attempt.state}"]
@@ -197,7 +197,7 @@ def deploy(
     as_json: AsJson = False,
 ) -> None:
     """Record what serves from now on: what was certified, or what is certain without."""
-    campaign = _opened(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by)
     choices = campaign.choices()
     if choices and not yes:
         _require_yes(as_json)
@@ -232,7 +232,7 @@ def observe(
     """Take in what a round logged; the same file twice is one observation."""
     from depsue.campaigns.records import RoundSummary
 
-    campaign = _opened(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by)
     require(
         (logs is None) == from_service,
         "observe takes LOGS, or --served",
@@ -271,7 +271,7 @@ def served(
 
     from depsue.serving.joining import export_served
 
-    written = export_served(_opened(name, home, ledger, "reader"), store, out, round=round)
+    written = export_served(open_campaign(name, home, ledger, "reader"), store, out, round=round)
     typer.echo(json.dumps(asdict(written), indent=1, default=str) if as_json else str(written))
 
 
@@ -306,7 +306,7 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Serve what served before, from now on: pi0, or what an earlier round deployed."""
-    campaign = _opened(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by)
     what = "pi0" if to == 0 else f"what round {to} deployed"
     if not yes:
         _require_yes(as_json)
@@ -329,7 +329,7 @@ def export(
     """Write what serves, with its certificate and items, to a folder for the serving system."""
     from depsue.campaigns import export_campaign
 
-    campaign = _opened(name, home, ledger, "reader")
+    campaign = open_campaign(name, home, ledger, "reader")
     written = export_campaign(campaign, out, round=round)
     if as_json:
         typer.echo(json.dumps({"folder": str(out), "files": written}, indent=1))
@@ -352,7 +352,7 @@ def report(
     from depsue.campaigns import story_of
     from depsue.pages.report import report_of, write_report
 
-    campaign = _opened(name, home, ledger, "reader")
+    campaign = open_campaign(name, home, ledger, "reader")
     page = write_report(campaign, out or campaign.files.folder / "report.html")
     if as_json:
         report = report_of(story_of(campaign))
@@ -361,7 +361,8 @@ def report(
         typer.echo(f"the report: {page}")
 
 
-def _opened(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
+def open_campaign(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
+    """The campaign that the options of a command name."""
     from depsue.campaigns import Campaign, open_home
 
     return Campaign(open_home(home, ledger), home, name, by=who(by))

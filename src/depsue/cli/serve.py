@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress, who
+from depsue.cli.campaign import open_campaign
+from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress
 from depsue.errors import require
 
 
@@ -55,7 +56,6 @@ def serve(
     What is declared (wait, default reward, combine, holdout, ...) is remembered beside the
     campaign's files. New deployments are picked up while it runs.
     """
-    from depsue.campaigns import Campaign, open_home
     from depsue.pages.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.running import run
@@ -74,7 +74,7 @@ def serve(
         found="none yet",
         cure=f"depsue token add admin ana --home {home}; on your own machine --no-auth will do",
     )
-    campaign = Campaign(open_home(home, ledger), home, name, by=who(by))
+    campaign = open_campaign(name, home, ledger, by)
     options: dict[str, Any] = {
         name: value
         for name, value in (
