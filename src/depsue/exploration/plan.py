@@ -186,7 +186,7 @@ class Plan:
             would = f"about {about_rows(more.rows)} rows would do for {more.novelty:.1%}"
         said = f"not enough data for more than the certain level, {certain:.1%}: {would}"
         if pick.novelty < certain - 1e-9:
-            said += f"; of what is certain, {pick.novelty:.1%} has the most of the objective"
+            said += f"; by the objective, {pick.novelty:.1%} at value {pick.value:.3f} is better"
         if pick.headroom < 0:
             said += (
                 f"; pi0 itself is not likely to be certified: its bound would lie "
