@@ -230,6 +230,12 @@ def test_rare_rewards_give_the_certain_level_and_a_number_of_rows() -> None:
     assert "assumption" in found.needed_rests_on
 
 
+def test_a_pick_below_the_certain_level_is_explained(plain: Plan) -> None:
+    pick = replace(plain.pick, novelty=0.03, value=1.0811)
+    found = replace(plain, pick=pick, enough=False)
+    assert found.why.endswith("; by the objective, 3.0% at value 1.081 is better")
+
+
 def test_no_reward_at_all_is_no_crash(logs: LoggedData) -> None:
     found = quickly(replace(logs, reward=np.zeros(len(logs))), SETTINGS)
     assert not found.enough and found.pick.novelty == pytest.approx(0.05)
