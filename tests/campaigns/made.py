@@ -11,7 +11,7 @@ from depsue import codec
 from depsue.campaigns import Campaign, CampaignSettings, Story, story_of
 from depsue.campaigns.records import CandidateFacts, ItemSummary, PromiseSummary, RoundSummary
 from depsue.campaigns.settings import CampaignTerms
-from depsue.certificates import Certificate, Verdict
+from depsue.certificates import Certificate, DeltaParts, Verdict
 from depsue.exploration.choices import Expected
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import open_ledger
@@ -149,7 +149,7 @@ class Made:
                     attempt=attempt,
                     retries=reads.retries,
                     delta=reads.delta_of_attempt(0.05, attempt),
-                    spent={one.name: 0.05 / len(self.promises) for one in self.promises},
+                    spent=DeltaParts({p.name: 0.05 / len(self.promises) for p in self.promises}),
                     bound="normal",
                     clip=19.5,
                     largest=1.0,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from depsue.certificates import Certificate, Verdict
+from depsue.certificates import Certificate, DeltaParts, Verdict
 from depsue.errors import FileError
 from depsue.promises import Floor, Promise
 
@@ -30,7 +30,7 @@ def verdict(name: str = "reward", bound: float = 0.2, need: float = 0.1) -> Verd
 
 
 def certificate(**changed: Any) -> Certificate:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "kind": "strict",
         "campaign": "spring",
         "round": 2,
@@ -39,7 +39,7 @@ def certificate(**changed: Any) -> Certificate:
         "attempt": 1,
         "retries": False,
         "delta": 0.05,
-        "spent": {"reward": 0.025, "other": 0.025},
+        "spent": DeltaParts({"reward": 0.025, "other": 0.025}),
         "bound": "smoothing",
         "clip": 20.0,
         "largest": 1.0,
@@ -50,7 +50,7 @@ def certificate(**changed: Any) -> Certificate:
         "verdicts": (verdict(), verdict("other")),
         "assumptions": ("rows are independent",),
     }
-    return Certificate(**{**given, **changed})
+    return Certificate(**{**values, **changed})
 
 
 def test_it_survives_json_and_a_file(tmp_path: Path) -> None:
@@ -59,6 +59,26 @@ def test_it_survives_json_and_a_file(tmp_path: Path) -> None:
     made.save(tmp_path / "certificate.json")
     assert Certificate.load(tmp_path / "certificate.json") == made
     json.loads((tmp_path / "certificate.json").read_text())
+
+
+def test_parts_of_delta_are_read_as_version_0_1_named_them() -> None:
+    values = json.loads(certificate(verdicts=(verdict(), verdict("margin, x"))).to_json())
+    values["spent"] = {
+        "ceiling on V(pi0), reward": 0.01,
+        "margin, reward": 0.02,
+        "reward": 0.005,
+        "margin, x": 0.015,  # a promise of that name
+    }
+    assert Certificate.from_json(json.dumps(values)).spent == DeltaParts(
+        tests={"reward": 0.005, "margin, x": 0.015},
+        ceilings={"reward": 0.01},
+        margins={"reward": 0.02},
+    )
+
+
+def test_parts_of_delta_in_words() -> None:
+    parts = DeltaParts({"reward": 0.025}, ceilings={"reward": 0.01}, margins={"reward": 0.015})
+    assert str(parts) == "ceiling on V(pi0), reward 0.01, margin, reward 0.015, reward 0.025"
 
 
 def test_all_promises_must_pass() -> None:
@@ -92,9 +112,9 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 def test_an_unknown_field_is_refused() -> None:
-    found = json.loads(certificate().to_json()) | {"more": 1}
+    values = json.loads(certificate().to_json()) | {"more": 1}
     with pytest.raises(FileError, match="unknown key more"):
-        Certificate.from_json(json.dumps(found))
+        Certificate.from_json(json.dumps(values))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.bounds import Hcope, Smoothing
-from depsue.certificates import Certificate, paper_certificate, verify
+from depsue.certificates import Certificate, DeltaParts, paper_certificate, verify
 from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError
 from depsue.estimators import IPS
@@ -61,7 +61,7 @@ def test_the_first_deployment_is_held_to_the_floor() -> None:
     assert verdict.constants["floor"] == pytest.approx(0.45) and verdict.constants["k"] == 1
     assert found.data == ROWS.hash and found.policy == hash_of(POLICY)
     assert (found.bound, found.clip) == ("hcope", BOUND.constants["tau"])
-    assert found.delta == 0.05 and found.spent == {"reward": 0.05}
+    assert found.delta == 0.05 and found.spent == DeltaParts({"reward": 0.05})
 
 
 def test_margin_lowers_the_need_of_later_deployments() -> None:

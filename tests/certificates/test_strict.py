@@ -183,7 +183,8 @@ def test_several_promises_split_delta_and_all_must_pass() -> None:
     found = certify(one(better), folds_of(logs), Rules(promises, delta=DELTA, clip=2.0), Reads())
     assert found.passed and [v.promise.name for v in found.verdicts] == [p.name for p in promises]
     assert all(v.delta == pytest.approx(DELTA / 3) for v in found.verdicts)
-    assert found.spent == pytest.approx({p.name: DELTA / 3 for p in promises})
+    assert found.spent.tests == pytest.approx({p.name: DELTA / 3 for p in promises})
+    assert found.spent.ceilings == {} and found.spent.margins == {}
     assert found.verdicts[1].n == int(logs.where("country", "SE").sum())
     weights = np.where(logs.action == 0, 1.1, 0.9)
     expected = ((weights - 0.9) * logs.columns["minutes"]).mean()
@@ -201,7 +202,8 @@ def test_a_credit_lowers_the_need_and_takes_its_part_of_delta() -> None:
     helped = certify(one(), folds_of(logs), rules, Reads())
     assert not plain.passed and plain.verdicts[0].need == 0.0
     assert helped.passed and helped.verdicts[0].need == pytest.approx(-0.04)
-    assert helped.spent == pytest.approx({"margin, reward": 0.02, "reward": 0.03})
+    assert helped.spent.tests == pytest.approx({"reward": 0.03})
+    assert helped.spent.margins == {"reward": 0.02} and helped.spent.ceilings == {}
     assert helped.verdicts[0].bound < plain.verdicts[0].bound
 
 
@@ -212,7 +214,8 @@ def test_a_ceiling_replaces_the_pairing() -> None:
     found = certify(one(own(0.9, 0.1, 0.0)), folds_of(logs), rules, Reads())
     assert found.passed and found.verdicts[0].need == pytest.approx(0.475)
     assert found.verdicts[0].ceiling == 0.5
-    assert found.spent == pytest.approx({"ceiling on V(pi0), reward": 0.01, "reward": 0.04})
+    assert found.spent.tests == pytest.approx({"reward": 0.04})
+    assert found.spent.ceilings == {"reward": 0.01} and found.spent.margins == {}
     assert any("has not changed" in words for words in found.assumptions)
 
 

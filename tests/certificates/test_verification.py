@@ -13,6 +13,7 @@ from depsue.certificates import (
     Ceiling,
     Certificate,
     Credit,
+    DeltaParts,
     MixtureLadder,
     Reads,
     Rules,
@@ -168,7 +169,9 @@ def test_a_number_that_was_made_up_is_named(name: str) -> None:
 
 
 def test_made_up_parts_of_delta_are_named() -> None:
-    assert "delta's parts" in words(replace(MADE, spent={"reward": 0.001, "new": 0.001}))
+    assert "delta's parts" in words(
+        replace(MADE, spent=DeltaParts({"reward": 0.001, "new": 0.001}))
+    )
     assert "reward: delta is 0.05" in words(replace(MADE, delta=0.1))
 
 

@@ -1,6 +1,6 @@
 """Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
 
-from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.certificate import Certificate, DeltaParts, Verdict
 from depsue.certificates.folds import FRACTIONS, Folds, StreamedFolds, three_folds
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
@@ -16,6 +16,7 @@ __all__ = [
     "Control",
     "CountsReads",
     "Credit",
+    "DeltaParts",
     "FRACTIONS",
     "Folds",
     "LogStream",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +54,26 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class DeltaParts:
+    """How the error budget of a verdict was divided, each part by the name of its promise.
+
+    Args:
+        tests: what each promise was tested at.
+        ceilings: what upper bounds on V(pi0) took.
+        margins: what lower bounds on the margin took.
+    """
+
+    tests: dict[str, float]
+    ceilings: dict[str, float] = field(default_factory=dict)
+    margins: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = {f"ceiling on V(pi0), {name}": part for name, part in self.ceilings.items()}
+        parts |= {f"margin, {name}": part for name, part in self.margins.items()}
+        return ", ".join(f"{name} {part:.4g}" for name, part in (parts | self.tests).items())
+
+
+@dataclass(frozen=True)
 class Certificate:
     """What was tested, on what, by which rules, and how it came out.
 
@@ -66,7 +86,7 @@ class Certificate:
         attempt: which verdict on these rows it was, from 1.
         retries: whether further attempts were declared beforehand.
         delta: the error budget of the whole verdict.
-        spent: delta's parts, by name: each promise, the margin, the ceiling on V(pi0).
+        spent: delta's parts.
         bound: which bound.
         clip: the largest weight that counted.
         largest: the declared largest pi0 / p.
@@ -92,7 +112,7 @@ class Certificate:
     attempt: int
     retries: bool
     delta: float
-    spent: dict[str, float]
+    spent: DeltaParts
     bound: str
     clip: float
     largest: float
@@ -165,12 +185,28 @@ class Certificate:
 
 
 def _upgraded(values: Any) -> Any:
-    """From version 0.1, whose promises were flat."""
+    """From version 0.1, whose promises and parts of delta were flat."""
     verdicts = [
         {**verdict, "promise": upgraded_promise(verdict["promise"])}
         for verdict in values["verdicts"]
     ]
-    return {**values, "verdicts": verdicts}
+    spent = values["spent"]
+    if not isinstance(spent.get("tests"), dict):
+        spent = _upgraded_parts(spent, {verdict["promise"]["name"] for verdict in verdicts})
+    return {**values, "verdicts": verdicts, "spent": spent}
+
+
+def _upgraded_parts(spent: dict[str, float], promises: set[str]) -> dict[str, dict[str, float]]:
+    """Parts of delta whose names said what they were spent on."""
+    parts: dict[str, dict[str, float]] = {"tests": {}, "ceilings": {}, "margins": {}}
+    prefixes = {"ceilings": "ceiling on V(pi0), ", "margins": "margin, "}
+    for name, part in spent.items():
+        kinds = [kind for kind, prefix in prefixes.items() if name.startswith(prefix)]
+        if name in promises or not kinds:
+            parts["tests"][name] = part
+        else:
+            parts[kinds[0]][name.removeprefix(prefixes[kinds[0]])] = part
+    return parts
 
 
 def _of(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.certificate import Certificate, DeltaParts, Verdict
 from depsue.data.logs import LoggedData
 from depsue.data.terms import LARGEST
 from depsue.errors import is_real, is_whole, require, short
@@ -126,7 +126,7 @@ def paper_certificate(
         attempt=1,
         retries=False,
         delta=bound.delta,
-        spent={promise.name: bound.delta},
+        spent=DeltaParts({promise.name: bound.delta}),
         bound=name,
         clip=float(bound.constants.get("tau", LARGEST)),
         largest=1.0,

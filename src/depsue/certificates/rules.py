@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from depsue import defaults
+from depsue.certificates.certificate import DeltaParts
 from depsue.certificates.terms import Ceiling, bound_for
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
@@ -231,12 +232,14 @@ class Rules:
         )
         return left
 
-    def spent(self, delta: float) -> dict[str, float]:
-        """delta's parts, by name."""
-        parts = {f"ceiling on V(pi0), {name}": c.delta for name, c in self.ceilings.items()}
-        parts |= {f"margin, {name}": c.delta for name, c in self.credits.items()}
+    def spent(self, delta: float) -> DeltaParts:
+        """delta's parts."""
         each = self.delta_each(delta)
-        return parts | {promise.name: each for promise in self.promises}
+        return DeltaParts(
+            tests={promise.name: each for promise in self.promises},
+            ceilings={name: ceiling.delta for name, ceiling in self.ceilings.items()},
+            margins={name: credit.delta for name, credit in self.credits.items()},
+        )
 
     def delta_each(self, delta: float) -> float:
         """What each promise is tested at: what is left of delta, in equal parts."""

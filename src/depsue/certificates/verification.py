@@ -95,10 +95,9 @@ def verify(
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
     differences += _different_knowledge(certificate, rules)
-    if rules.spent(certificate.delta) != certificate.spent:
-        differences.append(
-            f"delta's parts are {rules.spent(certificate.delta)}, certified {certificate.spent}"
-        )
+    spent = rules.spent(certificate.delta)
+    if spent != certificate.spent:
+        differences.append(f"delta's parts are {spent!r}, certified {certificate.spent!r}")
     ladder = _ladder(certificate, policy)
     levels = list(verdicts_on(ladder, folds.certify, rules, certificate.delta, logging_policy))
     for level, verdicts in enumerate(levels[:-1], 1):
@@ -150,14 +149,13 @@ def _rules(
                 cure="verify(..., base=..., groups=...)",
             )
         marginal = MIPS(base, groups)
-    ceilings, credits = {}, {}
+    ceilings, credits, spent = {}, {}, certificate.spent
     for verdict in certificate.verdicts:
         name = verdict.promise.name
-        spent = certificate.spent.get(f"ceiling on V(pi0), {name}", 0.0)
         if verdict.ceiling is not None:
-            ceilings[name] = Ceiling(verdict.ceiling, spent, 0, "")
-        if f"margin, {name}" in certificate.spent:
-            credits[name] = Credit(verdict.credit, certificate.spent[f"margin, {name}"])
+            ceilings[name] = Ceiling(verdict.ceiling, spent.ceilings.get(name, 0.0), 0, "")
+        if name in spent.margins:
+            credits[name] = Credit(verdict.credit, spent.margins[name])
     return Rules(
         promises=tuple(verdict.promise for verdict in certificate.verdicts),
         delta=certificate.delta,

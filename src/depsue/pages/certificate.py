@@ -137,13 +137,12 @@ def facts_of(test: CandidateTest) -> tuple[tuple[str, str], ...]:
 def _certificate_facts(certificate: Certificate) -> list[tuple[str, str]]:
     coefficients = (certificate.control or {}).items()
     control = ", ".join(f"{name} {value:.4g}" for name, value in coefficients)
-    parts = certificate.spent.items()
     facts = [
         ("kind", certificate.kind),
         ("certifying rows", f"of round {certificate.round}"),
         ("folds: learn, select, certify", ", ".join(f"{x:g}" for x in certificate.fractions)),
         ("delta of the verdict", f"{certificate.delta:g}"),
-        ("delta's parts", ", ".join(f"{name} {part:.4g}" for name, part in parts)),
+        ("delta's parts", str(certificate.spent)),
         ("further attempts declared", "yes" if certificate.retries else "no"),
         ("bound", certificate.bound),
         ("largest weight that counts (clip)", f"{certificate.clip:g}"),
