@@ -259,16 +259,16 @@ class Client:
         owned: _Connection | None = getattr(self._mine, "owned", None)
         if owned is not None and owned.process == os.getpid():
             return owned.connection
-        made: http.client.HTTPConnection
+        connection: http.client.HTTPConnection
         if self._secure:
-            made = http.client.HTTPSConnection(
+            connection = http.client.HTTPSConnection(
                 self._host, self._port, timeout=self._timeout, context=self._tls
             )
         else:
-            made = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-        self._mine.owned = _Connection(made)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        self._mine.owned = _Connection(connection)
         self._all.add(self._mine.owned)
-        return made
+        return connection
 
 
 class _Connection:

@@ -364,8 +364,8 @@ def _apply(connection: sa.Connection, schema: Schema, step: int) -> None:
     for statement in schema.migrations[step].statements(connection.dialect.name):
         connection.exec_driver_sql(statement)
     if schema.finish is not None:
-        made = sorted(set(sa.inspect(connection).get_table_names()) - before)
-        schema.finish(connection, made)
+        new_tables = sorted(set(sa.inspect(connection).get_table_names()) - before)
+        schema.finish(connection, new_tables)
     now = datetime.now(UTC).isoformat(timespec="microseconds")
     row = {"version": step + 1, "at": now, "depsue": __version__}
     connection.execute(schema.versions.insert().values(**row))

@@ -154,7 +154,7 @@ def test_names_and_roles_are_checked(access: Access, home: Path) -> None:
             access.add(role, name)
     with pytest.raises(ConfigError, match="there must be such a token"):
         access.remove("nobody")
-    assert [(name, role) for name, role, _ in Access(home).names] == [("shop", "decide")]
+    assert [(token.name, token.role) for token in Access(home).tokens] == [("shop", "decide")]
 
 
 def test_a_removed_token_is_noticed_and_a_damaged_file_changes_nothing(

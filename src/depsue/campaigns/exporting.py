@@ -112,12 +112,13 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
         error=FileError,
     )
     deployed = campaign.ledger.deployments(campaign.name)
-    mine = [made for made in deployed if round is None or made.round == round]
+    rounds = sorted({record.round for record in deployed})
+    mine = [record for record in deployed if round is None or record.round == round]
     require(
         bool(mine) or round is None,
         "an export is of a round that deployed something",
         found=f"round {round}",
-        cure=f"rounds with a deployment: {sorted({made.round for made in deployed}) or 'none yet'}",
+        cure=f"rounds with a deployment: {rounds or 'none yet'}",
     )
     hash = mine[-1].policy_hash if mine else campaign.terms.pi0
     k = mine[-1].round if mine else 0

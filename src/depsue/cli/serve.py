@@ -69,7 +69,7 @@ def serve(
     )
     access = Access(home, open_to_all=no_auth)
     require(
-        no_auth or bool(access.names),
+        no_auth or bool(access.tokens),
         "the service needs a token",
         found="none yet",
         cure=f"depsue token add admin ana --home {home}; on your own machine --no-auth will do",
@@ -132,14 +132,14 @@ def list_tokens(home: Home = HOME, as_json: AsJson = False) -> None:
 
     from depsue.serving.access import Access
 
-    names = Access(home).names
+    tokens = Access(home).tokens
     if as_json:
-        rows = [{"name": name, "role": role, "made": date} for name, role, date in names]
+        rows = [{"name": each.name, "role": each.role, "made": each.made} for each in tokens]
         typer.echo(json.dumps(rows, indent=1))
         return
-    for name, role, date in names:
-        typer.echo(f"{role:<8} {date}  {name}")
-    if not names:
+    for each in tokens:
+        typer.echo(f"{each.role:<8} {each.made}  {each.name}")
+    if not tokens:
         typer.echo("no tokens yet")
 
 

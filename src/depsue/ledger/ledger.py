@@ -275,7 +275,7 @@ class Ledger:
         with self.database.hold(f"{round} {campaign}") as held:
             if not held:
                 lines = [line for line in self.journal(campaign) if line.round == round]
-                begun = [line for line in lines if line.what.startswith("read")]
+                begun = [line for line in lines if line.what in ("read", "read continued")]
                 since = (
                     f"{begun[-1].by} began at {begun[-1].at.isoformat()}" if begun else "it runs"
                 )

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from depsue.campaigns.exposure import Exposure
 from depsue.pages.words import utc
-from depsue.serving.monitor import MonitorRun
+from depsue.serving.monitor import MonitorFinding, MonitorRun
 from depsue.serving.service import Service
 
 MOST_ITEMS = 500
 """New items that a page lists: those shown most."""
-
-
-@dataclass(frozen=True)
-class LiveTest:
-    """One test of the monitor; `share` is how far it has come on the way to a stop."""
-
-    name: str
-    state: str
-    words: str
-    share: float | None
 
 
 @dataclass(frozen=True)
@@ -85,7 +74,7 @@ class Live:
     wait: float
     r_max: float
     floor: float | None
-    tests: tuple[LiveTest, ...]
+    tests: tuple[MonitorFinding, ...]
     values: tuple[LiveValue, ...]
     events: tuple[LiveEvent, ...]
     troubles: tuple[str, ...]
@@ -115,10 +104,7 @@ def live_of(service: Service, floor: float | None) -> Live:
         wait=service.settings.wait,
         r_max=policy.mapping.r_max,
         floor=floor,
-        tests=tuple(
-            LiveTest(test.name, test.state, test.words, test.share)
-            for test in service.monitor.findings
-        ),
+        tests=tuple(service.monitor.findings),
         values=tuple(
             LiveValue(
                 at=utc(point.at, thousandths=True),
@@ -126,7 +112,7 @@ def live_of(service: Service, floor: float | None) -> Live:
                 policy=point.policy,
                 pi0=point.pi0,
                 novelty=point.novelty,
-                margin=None if point.margin is None or math.isnan(point.margin) else point.margin,
+                margin=point.margin,
             )
             for point in points
         ),

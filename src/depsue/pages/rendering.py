@@ -52,16 +52,16 @@ def certificate_path(campaign: str, k: int, attempt: int) -> str:
 @cache
 def templates() -> Environment:
     """The templates of all pages."""
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("depsue.pages"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.globals.update(version=__version__, static=address, counted=counted, plural=plural)
-    made.filters.update(percent=percent, number=or_dash, mean=mean_or_dash)
-    return made
+    environment.globals.update(version=__version__, static=address, counted=counted, plural=plural)
+    environment.filters.update(percent=percent, number=or_dash, mean=mean_or_dash)
+    return environment
 
 
 def page(template: str, visitor: Visitor | None, *, status: int = 200, **shown: Any) -> Answer:

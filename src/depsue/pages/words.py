@@ -134,22 +134,22 @@ class Tile:
 
 def tiles(story: Story) -> tuple[Tile, ...]:
     """The figures on top of every page: round, value, floor, margin and novelty."""
-    made = [Tile("round", at_round(story), plural(story.rounds, "deployment"))]
+    figures = [Tile("round", at_round(story), plural(story.rounds, "deployment"))]
     margin = None
     if story.first is not None:
         first, last = story.first.outcomes[0], story.first.observed[-1]
         several = f", {story.first.promise.name}" if len(story.promises) > 1 else ""
         of = f"round {last.round}" if last.round else "of pi0, before"
-        made.append(Tile("mean reward", or_dash(last.mean, ".4g"), of + several))
+        figures.append(Tile("mean reward", or_dash(last.mean, ".4g"), of + several))
         ratio = story.first.promise.floor.ratio
         of = "declared" if ratio is None else f"{percent(ratio)} of pi0's value"
-        made.append(Tile("floor", f"{first.need:.4g}", of))
+        figures.append(Tile("floor", f"{first.need:.4g}", of))
         margin = story.first.margin
     of = "nothing observed yet" if margin is None else "above the floor, observed"
-    made.append(Tile("margin", or_dash(margin, "+,.0f"), of))
+    figures.append(Tile("margin", or_dash(margin, "+,.0f"), of))
     novelty = 0.0 if story.deployed is None else story.deployed.novelty
-    made.append(Tile("novelty", f"{novelty:.1%}", "of decisions, as deployed"))
-    return tuple(made)
+    figures.append(Tile("novelty", f"{novelty:.1%}", "of decisions, as deployed"))
+    return tuple(figures)
 
 
 def promise_table(

@@ -54,9 +54,9 @@ class Access:
         self._known = self._read()
 
     @property
-    def names(self) -> list[tuple[str, str, str]]:
-        """(name, role, when it was made) of every token."""
-        return [(token.name, token.role, token.made) for token in self._known]
+    def tokens(self) -> tuple[Token, ...]:
+        """Every token, in the order in which they were made."""
+        return tuple(self._known)
 
     def add(self, role: str, name: str) -> str:
         """Make a token; this is the only time that it is seen."""
@@ -66,8 +66,8 @@ class Access:
         taken = any(token.name == name for token in self._known)
         require(not taken, "tokens have names of their own", found=name, cure="remove it first")
         secret = f"depsue_{secrets.token_urlsafe(32)}"
-        made = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        self._write([*self._known, Token(name, cast(Role, role), _hash(secret), made)])
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        self._write([*self._known, Token(name, cast(Role, role), _hash(secret), made=now)])
         return secret
 
     def remove(self, name: str) -> None:

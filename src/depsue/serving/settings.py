@@ -70,24 +70,24 @@ LASTING = ("wait", "default_reward", "combine")
 """What decides which reward a decision has: fixed once a decision was made."""
 
 
-def declared(folder: Path, given: dict[str, Any], *, begun: bool) -> ServingSettings:
-    """The settings of a campaign: as declared before, changed by what is given now.
+def declared(folder: Path, options: dict[str, Any], *, begun: bool) -> ServingSettings:
+    """The settings of a campaign: as declared before, changed by the options of now.
 
     Args:
         folder: of the campaign.
-        given: settings by name, those that were given.
+        options: settings by name, those that change.
         begun: whether decisions were made; what decides their rewards then stays as it is.
     """
     path = folder / FILE
     before = _read(path) if path.exists() else None
     for name in LASTING if begun and before is not None else ():
         require(
-            name not in given or given[name] == getattr(before, name),
+            name not in options or options[name] == getattr(before, name),
             f"{name.replace('_', ' ')} is declared once: it decides what decisions earned",
-            found=f"{given.get(name)}, declared was {getattr(before, name)}",
+            found=f"{options.get(name)}, declared was {getattr(before, name)}",
             cure="leave it out, or begin a new campaign",
         )
-    settings = replace(before or ServingSettings(), **given)
+    settings = replace(before or ServingSettings(), **options)
     if settings != before:
         write_file(path, codec.encode(settings, indent=1).encode())
     return settings

@@ -178,7 +178,7 @@ class Worker:
             except DepsueError as problem:
                 batch.answers[place] = problem
         if batch.wanted and not self.gone:
-            batch.made = self._draw(batch.wanted, served, self._rng, self._fallback())
+            batch.decisions = self._draw(batch.wanted, served, self._rng, self._fallback())
         for request in batch.wanted:
             if request.key is not None:
                 self._pending[request.key] = digest(request)

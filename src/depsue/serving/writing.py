@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from depsue.errors import DepsueError, FileError
+from depsue.files import sync_folder
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
 from depsue.serving.store import Decision, EventKind, Reward, Store, StoreGone
@@ -66,7 +67,7 @@ class Batch:
         served: what serves.
         answers: to each call; until the commit None, or an error that refuses the call.
         wanted: requests that need a decision.
-        made: their decisions, not yet durable; none while the store is gone.
+        decisions: theirs, not yet durable; none while the store is gone.
         known: decisions of before, by key.
     """
 
@@ -74,7 +75,7 @@ class Batch:
     served: ServedPolicy
     answers: list[Any]
     wanted: list[Decide] = field(default_factory=list)
-    made: list[Decision] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     known: dict[str, Decision] = field(default_factory=dict)
 
     @property
@@ -184,9 +185,9 @@ class Writer:
     def _commit(self, batch: Batch) -> None:
         """Make a batch durable, and fill in its answers."""
         perhaps_written: list[str] = []
-        if not self.gone and len(batch.made) == len(batch.wanted):
+        if not self.gone and len(batch.decisions) == len(batch.wanted):
             try:
-                batch.known |= self._store.write(batch.made, batch.rewards)
+                batch.known |= self._store.write(batch.decisions, batch.rewards)
                 self._reply(batch)
                 return
             except StoreGone as problem:
@@ -194,25 +195,25 @@ class Writer:
                 self.lost(problem)
                 # the commit may have succeeded although its reply got lost; nobody was answered
                 # with these decisions, so pi0's take their place when the spool is replayed
-                perhaps_written = [decision.id for decision in batch.made]
+                perhaps_written = [decision.id for decision in batch.decisions]
         if self._on_gone == "stop":
             raise StoreGone(
                 "decisions are made only while they can be stored",
                 found=self.gone,
                 cure="try again in a moment",
             )
-        batch.made = self._by_pi0(batch.wanted, batch.served)
-        self._spool.add(batch.made, batch.rewards, perhaps_written)
+        batch.decisions = self._by_pi0(batch.wanted, batch.served)
+        self._spool.add(batch.decisions, batch.rewards, perhaps_written)
         self._reply(batch)
 
     def _reply(self, batch: Batch) -> None:
         """Fill in the answers of a batch that is durable."""
-        for decision in batch.made:
+        for decision in batch.decisions:
             if decision.key is not None and decision.key not in batch.known:
                 self.recent[decision.key] = decision
         while len(self.recent) > MOST_RECENT:
             self.recent.pop(next(iter(self.recent)))
-        without_key = iter([decision for decision in batch.made if decision.key is None])
+        without_key = iter([decision for decision in batch.decisions if decision.key is None])
         for place, call in enumerate(batch.calls):
             if batch.answers[place] is not None:
                 continue
@@ -316,12 +317,12 @@ class Spool:
 
     def add(
         self,
-        made: Sequence[Decision],
-        earned: Sequence[Reward],
+        decisions: Sequence[Decision],
+        rewards: Sequence[Reward],
         instead_of: Sequence[str] = (),
     ) -> None:
         """Make these durable; a FileError if even that cannot be done."""
-        line = self._encode(SpooledBatch(list(made), list(earned), list(instead_of))) + b"\n"
+        line = self._encode(SpooledBatch(list(decisions), list(rewards), list(instead_of))) + b"\n"
         try:
             if self._file is None:
                 self._open()
@@ -360,7 +361,7 @@ class Spool:
         """Forget what was replayed."""
         self.close()
         self._path.unlink(missing_ok=True)
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def close(self) -> None:
         """Close the file; what waits stays."""
@@ -371,17 +372,8 @@ class Spool:
     def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        _sync_folder(self._path.parent)
+        sync_folder(self._path.parent)
 
     def _is_whole(self, size: int) -> bool:
         assert self._file is not None
         return os.pread(self._file, 1, size - 1) == b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    """A new file, or a removal, is durable once its folder is synced."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
