@@ -1,7 +1,7 @@
 """What holds where nothing is said: in Python, in every command and in the dashboard's forms.
 
-`ExploreSettings` takes its defaults from here. They stand apart so that `depsue --help` can name
-them without loading the libraries that learn.
+`ExploreSettings` and `ServingSettings` take their defaults from here. They stand apart so that
+`depsue --help` can name them without loading the libraries that learn.
 """
 
 FLOOR = 0.95
@@ -16,3 +16,18 @@ ROUNDS = 3
 """K, the deployments of a campaign."""
 SPREAD = 0.3
 """Before there are logs: standard deviation of log reward among what pi0 shows someone."""
+
+WAIT = 3600.0
+"""Of a service: seconds after a decision in which its rewards count."""
+DEFAULT_REWARD = 0.0
+"""Of a decision that got none in that time."""
+COMBINE = "first"
+"""Which reward counts of a decision with several."""
+HOLDOUT = 0.05
+"""Share of traffic that stays on pi0."""
+FALSE_ALARMS = 0.05
+"""How often the monitor may raise a false alarm, over the campaign's life."""
+ON_GONE = "pi0"
+"""While the store is gone: pi0 decides, into a spool."""
+MOST_WAITING = 2000
+"""Decisions and rewards that may wait before requests are refused."""

@@ -83,6 +83,7 @@ def test_a_later_round_has_a_frontier_too(home: Path) -> None:
     again = Campaign(summer.ledger, home, "summer", by="bo")
     harsh = settings_of(again.settings.explore, {"floor": "1", "delta": "0.000001"})
     less = planned(again, harsh, silent)
+    assert again.settings == summer.settings, "a plan changes nothing of its campaign"
     (end,) = [dot.novelty for dot in less.frontier if dot.picked]
     assert end < pick.novelty
 

@@ -426,6 +426,7 @@ class Campaign:
             explore: what the next round is for; None is what the campaign was created with.
         """
         explore = self.settings.explore if explore is None else explore
+        # of a first attempt: attempt j is tested at delta 2^-j where retries were declared
         delta = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
         newest = self.round - 1
         catalogue = self.files.items(newest)

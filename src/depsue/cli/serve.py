@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from depsue import defaults
 from depsue.cli.campaign import open_campaign
 from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress
 from depsue.errors import require
@@ -18,25 +19,40 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     wait: Annotated[
-        float | None, typer.Option(help="Seconds in which rewards count; default 3600.")
+        float | None,
+        typer.Option(help=f"Seconds in which rewards count; default {defaults.WAIT:g}."),
     ] = None,
     default_reward: Annotated[
-        float | None, typer.Option(help="Of a decision that got none by then; default 0.")
+        float | None,
+        typer.Option(
+            help=f"Of a decision that got none by then; default {defaults.DEFAULT_REWARD:g}."
+        ),
     ] = None,
     combine: Annotated[
-        str | None, typer.Option(help="Several rewards: first, largest or sum; default first.")
+        str | None,
+        typer.Option(help=f"Several rewards: first, largest or sum; default {defaults.COMBINE}."),
     ] = None,
     holdout: Annotated[
-        float | None, typer.Option(help="Share of traffic that stays on pi0; default 0.05.")
+        float | None,
+        typer.Option(help=f"Share of traffic that stays on pi0; default {defaults.HOLDOUT:g}."),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="False alarms of the monitor, at most; default 0.05.")
+        float | None,
+        typer.Option(
+            help=f"False alarms of the monitor, at most; default {defaults.FALSE_ALARMS:g}."
+        ),
     ] = None,
     on_gone: Annotated[
-        str | None, typer.Option(help="While the store is gone: pi0 (into a spool) or stop.")
+        str | None,
+        typer.Option(
+            help=f"While the store is gone: pi0 (into a spool) or stop; default {defaults.ON_GONE}."
+        ),
     ] = None,
     most_waiting: Annotated[
-        int | None, typer.Option(help="Requests that may wait; beyond it 503. Default 2000.")
+        int | None,
+        typer.Option(
+            help=f"Requests that may wait; beyond it 503; default {defaults.MOST_WAITING}."
+        ),
     ] = None,
     pi0_url: Annotated[
         str | None, typer.Option(help="Your own pi0 over HTTP, for fallbacks.")

@@ -1,7 +1,6 @@
 """What each figure shows: a campaign round by round, its tests, and what serves now.
 
-Each function takes a part of the story and returns one `Figure`; report and
-dashboard draw the same.
+Functions take a part of the story and return `Figure`s; report and dashboard draw the same ones.
 """
 
 from __future__ import annotations
@@ -148,9 +147,8 @@ def _margin(outcomes: Sequence[PromiseOutcome], place: int, heading: str) -> Fig
     rounds = _up_to_last(
         outcomes[1:], lambda outcome: outcome.margin is not None or outcome.counted_on > 0
     )
-    aside = (
-        0.1 if any(outcome.counted_on > 0 for outcome in rounds) else 0.0
-    )  # bars stand side by side
+    # bars stand side by side where a certificate counted on margin
+    aside = 0.1 if any(outcome.counted_on > 0 for outcome in rounds) else 0.0
     observed = [(outcome.round, outcome.margin) for outcome in rounds if outcome.margin is not None]
     marks: list[Mark] = [Rule("", 0.0, "ink", "solid")]
     for name, colour, sign in (("earned", "green", 1), ("lost", "red", -1)):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from depsue import codec
+from depsue import codec, defaults
 from depsue.campaigns import Campaign
 from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
@@ -39,13 +39,13 @@ class ServingSettings:
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
     """
 
-    wait: float = 3600.0
-    default_reward: float = 0.0
-    combine: str = "first"
-    holdout: float = 0.05
-    delta: float = 0.05
-    on_gone: str = "pi0"
-    most_waiting: int = 2000
+    wait: float = defaults.WAIT
+    default_reward: float = defaults.DEFAULT_REWARD
+    combine: str = defaults.COMBINE
+    holdout: float = defaults.HOLDOUT
+    delta: float = defaults.FALSE_ALARMS
+    on_gone: str = defaults.ON_GONE
+    most_waiting: int = defaults.MOST_WAITING
     pi0_url: str | None = None
 
     def __post_init__(self) -> None:
