@@ -81,8 +81,8 @@ def test_headroom_sets_luck_aside_and_more_where_little_was_observed(
     ]
     luck = NormalDist().inv_cdf(LIKELY)
     error = math.sqrt(((0.98 * mixture[0] - 0.95) * mixture[1]).var() / n)
-    for found, times in zip(left, (1, 2, 4), strict=True):
-        assert plain - found == pytest.approx(luck * error * math.sqrt(times), rel=1e-3)
+    for room, times in zip(left, (1, 2, 4), strict=True):
+        assert plain - room == pytest.approx(luck * error * math.sqrt(times), rel=1e-3)
 
 
 def test_two_promises_cost_more_than_one_and_a_segment_has_fewer_rows(

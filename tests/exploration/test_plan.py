@@ -13,7 +13,7 @@ from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import ExploreSettings
 from depsue.exploration.plan import Plan, about_rows, plan, require_plannable
-from depsue.exploration.round import RoundInputs, independent_values, prepare
+from depsue.exploration.round import RoundInputs, independent_values, look_ahead
 from depsue.promises import Floor, Promise
 from depsue.protocols import RewardModel
 from depsue.rewards import RewardSettings, fit_linear
@@ -67,15 +67,15 @@ def floors(*floors: Floor) -> ExploreSettings:
     return replace(SETTINGS, promises=promises)
 
 
-def certified(found: Plan, logs: LoggedData) -> float:
+def certified(planned: Plan, logs: LoggedData) -> float:
     """The novelty that the certificate allows the pick's levels; 0 if none."""
     folds = three_folds(logs, "test")
-    verdict = certify(found.candidate.levels, folds, found.candidate.rules, Reads())
+    verdict = certify(planned.candidate.levels, folds, planned.candidate.rules, Reads())
     return verdict.novelty if verdict.passed else 0.0
 
 
-def text(found: Plan) -> str:
-    return json.dumps(found.as_json())
+def text(planned: Plan) -> str:
+    return json.dumps(planned.as_json())
 
 
 @pytest.mark.parametrize("callable_pi0", [True, False])
@@ -94,22 +94,22 @@ def test_rich_logs_allow_more_than_is_certain_and_the_certificate_agrees(
     assert better.pick.novelty >= plain.pick.novelty > plain.certain
     assert better.pick.novelty > better.certain + 0.02
     folds = three_folds(logs, "test")
-    found = explore(folds, world.logging_policy, SETTINGS, seed=0, reads=Reads())
-    assert found.novelty == pytest.approx(better.pick.novelty, abs=0.08)
-    assert found.novelty > better.pick.novelty - 0.03
+    result = explore(folds, world.logging_policy, SETTINGS, seed=0, reads=Reads())
+    assert result.novelty == pytest.approx(better.pick.novelty, abs=0.08)
+    assert result.novelty > better.pick.novelty - 0.03
 
 
 @pytest.mark.parametrize("callable_pi0", [True, False])
 def test_the_pick_can_be_certified_and_comes_out_as_said(
     logs: LoggedData, plain: Plan, better: Plan, callable_pi0: bool
 ) -> None:
-    found = better if callable_pi0 else plain
-    assert found.enough
-    assert certified(found, logs) == pytest.approx(found.pick.novelty, abs=0.05)
-    levels, tilt = found.candidate.levels, found.pick.tilt
+    planned = better if callable_pi0 else plain
+    assert planned.enough
+    assert certified(planned, logs) == pytest.approx(planned.pick.novelty, abs=0.05)
+    levels, tilt = planned.candidate.levels, planned.pick.tilt
     assert (None in levels.parts) == (tilt.of != "pi0" and tilt.pi0_share > 0)
     novelties = levels.shares[:, -1]
-    assert novelties[-1] == SETTINGS.max_novelty and found.pick.novelty in novelties
+    assert novelties[-1] == SETTINGS.max_novelty and planned.pick.novelty in novelties
 
 
 def test_what_is_planned_is_what_a_campaign_would_train(world: World, logs: LoggedData) -> None:
@@ -119,7 +119,7 @@ def test_what_is_planned_is_what_a_campaign_would_train(world: World, logs: Logg
     planned = plan(logs, fast, campaign="test", logging_policy=pi0, seed=3)
     folds = three_folds(logs, "test")
     seed = rng.derive(3, "exploration", 1)
-    trained = prepare(RoundInputs(folds, pi0), fast, seed=seed)
+    trained = look_ahead(RoundInputs(folds, pi0), fast, seed=seed).frozen()
     np.testing.assert_array_equal(planned.candidate.levels.shares, trained.levels.shares)
     assert planned.candidate.rules.bound == trained.rules.bound
     assert planned.candidate.expected == trained.expected
@@ -138,19 +138,19 @@ def test_promises_split_delta_and_the_tightest_binds(world: World, logs: LoggedD
     )
     several = replace(SETTINGS, promises=promises)
     pi0 = world.logging_policy
-    found = quickly(rich, several, logging_policy=pi0)
+    planned = quickly(rich, several, logging_policy=pi0)
     alone = quickly(rich, replace(SETTINGS, promises=promises[:1]), logging_policy=pi0)
-    assert found.certain == alone.certain == pytest.approx(0.1)
-    assert found.pick.novelty < alone.pick.novelty
-    assert [one.name for one in found.promises] == ["clicks", "revenue", "young"]
-    assert all(one.delta == pytest.approx(0.05 / 3) for one in found.promises)
-    clicks, money, segment = found.promises
+    assert planned.certain == alone.certain == pytest.approx(0.1)
+    assert planned.pick.novelty < alone.pick.novelty
+    assert [promise.name for promise in planned.promises] == ["clicks", "revenue", "young"]
+    assert all(promise.delta == pytest.approx(0.05 / 3) for promise in planned.promises)
+    clicks, money, segment = planned.promises
     assert segment.rows == pytest.approx(young.mean() * clicks.rows, rel=0.1)
     assert money.pi0_value == pytest.approx(revenue.mean(), rel=0.1)
-    left = {one.name: one.headroom for one in found.promises}
-    assert found.pick.binds == min(left, key=lambda name: left[name]) != "clicks"
-    assert found.pick.binds in found.why
-    assert certified(found, rich) >= found.pick.novelty - 0.03
+    left = {promise.name: promise.headroom for promise in planned.promises}
+    assert planned.pick.binds == min(left, key=lambda name: left[name]) != "clicks"
+    assert planned.pick.binds in planned.why
+    assert certified(planned, rich) >= planned.pick.novelty - 0.03
 
 
 def test_an_absolute_floor(world: World, logs: LoggedData) -> None:
@@ -189,9 +189,9 @@ def test_a_reward_model_of_ones_own(logs: LoggedData) -> None:
 
 
 def test_the_usual_reward_model(world: World, logs: LoggedData, better: Plan) -> None:
-    found = plan(logs, SETTINGS, campaign="test", logging_policy=world.logging_policy)
-    assert found.pick.novelty > better.pick.novelty - 0.05
-    assert found.model != better.model
+    planned = plan(logs, SETTINGS, campaign="test", logging_policy=world.logging_policy)
+    assert planned.pick.novelty > better.pick.novelty - 0.05
+    assert planned.model != better.model
 
 
 def test_few_rewards_say_nothing_of_new_items() -> None:
@@ -217,17 +217,17 @@ def test_values_are_those_of_the_world(world: World, better: Plan) -> None:
 def test_rare_rewards_give_the_certain_level_and_a_number_of_rows() -> None:
     world = small_world(reward_rate=0.002)
     logs = world.deploy(world.logging_policy, 6000, round=0)
-    found = quickly(logs, SETTINGS)
-    assert not found.enough
-    assert found.pick.novelty == pytest.approx(0.05)
-    assert found.pick.policy.startswith("Naive Safe Exploration")
-    assert "not enough data for more than the certain level" in found.why
-    level, rows = found.needed[0].novelty, found.needed[0].rows
+    planned = quickly(logs, SETTINGS)
+    assert not planned.enough
+    assert planned.pick.novelty == pytest.approx(0.05)
+    assert planned.pick.policy.startswith("Naive Safe Exploration")
+    assert "not enough data for more than the certain level" in planned.why
+    level, rows = planned.needed[0].novelty, planned.needed[0].rows
     assert level == pytest.approx(0.06)
     assert rows is not None and rows > len(logs)
-    assert found.pick.what == "certain"  # it needs no certificate
-    assert about_rows(rows) in found.why
-    assert "assumption" in found.needed_rests_on
+    assert planned.pick.what == "certain"  # it needs no certificate
+    assert about_rows(rows) in planned.why
+    assert "assumption" in planned.needed_rests_on
 
 
 def test_a_pick_below_the_certain_level_is_explained(plain: Plan) -> None:
@@ -237,16 +237,16 @@ def test_a_pick_below_the_certain_level_is_explained(plain: Plan) -> None:
 
 
 def test_no_reward_at_all_is_no_crash(logs: LoggedData) -> None:
-    found = quickly(replace(logs, reward=np.zeros(len(logs))), SETTINGS)
-    assert not found.enough and found.pick.novelty == pytest.approx(0.05)
+    planned = quickly(replace(logs, reward=np.zeros(len(logs))), SETTINGS)
+    assert not planned.enough and planned.pick.novelty == pytest.approx(0.05)
 
 
 def test_equal_items_do_not_pay_however_many_rows() -> None:
     world = small_world(spread=1e-6, reward_rate=0.5)
-    found = quickly(world.deploy(world.logging_policy, 40_000, round=0), SETTINGS)
-    assert not found.enough
-    assert found.needed[0].rows is None or found.needed[0].rows > 40_000
-    assert "nothing shows that more rows would do" in found.why or "about" in found.why
+    planned = quickly(world.deploy(world.logging_policy, 40_000, round=0), SETTINGS)
+    assert not planned.enough
+    assert planned.needed[0].rows is None or planned.needed[0].rows > 40_000
+    assert "nothing shows that more rows would do" in planned.why or "about" in planned.why
 
 
 def test_objectives(logs: LoggedData, plain: Plan) -> None:
@@ -276,8 +276,8 @@ def test_units_count_for_no_more_than_rows(world: World) -> None:
     logs = small_world(with_units=True).deploy(world.logging_policy, 6000, round=0)
     folds = three_folds(logs, "test")
     assert folds.certify.units is not None
-    found = independent_values(folds.learn, folds.certify)
-    assert len(folds.certify.units) <= found <= len(folds.certify)
+    values = independent_values(folds.learn, folds.certify)
+    assert len(folds.certify.units) <= values <= len(folds.certify)
     assert "units" in " ".join(quickly(logs, SETTINGS).assumptions)
 
 

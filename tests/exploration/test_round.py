@@ -10,7 +10,7 @@ from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, th
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
-from depsue.exploration.round import RoundInputs, prepare
+from depsue.exploration.round import RoundInputs, certify_round, look_ahead
 from depsue.policies.cached import CachedPolicy
 from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import Policy
@@ -36,7 +36,7 @@ def logs(world: World) -> LoggedData:
     return world.deploy(world.logging_policy, 60_000, round=0)
 
 
-def explored(world: World, logs: LoggedData, settings: ExploreSettings = SETTINGS) -> Explored:
+def result_of(world: World, logs: LoggedData, settings: ExploreSettings = SETTINGS) -> Explored:
     folds = three_folds(logs, "test", settings.fractions)
     return explore(folds, world.logging_policy, settings, seed=0, reads=Reads())
 
@@ -44,23 +44,23 @@ def explored(world: World, logs: LoggedData, settings: ExploreSettings = SETTING
 def test_more_novelty_than_is_certain_and_still_above_the_floor(
     world: World, logs: LoggedData
 ) -> None:
-    found = explored(world, logs)
-    assert found.certified and found.certificate.passed
-    assert found.novelty > SETTINGS.certain + 0.02
-    assert world.novelty(found.policy) == pytest.approx(found.novelty)
-    assert world.value(found.policy) > 0.95 * world.value(world.logging_policy)
+    result = result_of(world, logs)
+    assert result.certified and result.certificate.passed
+    assert result.novelty > SETTINGS.certain + 0.02
+    assert world.novelty(result.policy) == pytest.approx(result.novelty)
+    assert world.value(result.policy) > 0.95 * world.value(world.logging_policy)
 
 
 def test_the_certificate_can_be_recomputed(world: World, logs: LoggedData) -> None:
-    found = explored(world, logs)
-    assert found.certificate.control is not None  # pi0 can be asked, and q-hat explains something
-    pi0, model = world.logging_policy, found.model
-    assert verify(found.certificate, logs, found.policy, base=pi0, model=model).equal
+    result = result_of(world, logs)
+    assert result.certificate.control is not None  # pi0 can be asked, and q-hat explains something
+    pi0, model = world.logging_policy, result.model
+    assert verify(result.certificate, logs, result.policy, base=pi0, model=model).equal
 
 
 def test_rows_for_q_hat_may_be_fewer_than_there_are(world: World, logs: LoggedData) -> None:
-    few = explored(world, logs, replace(SETTINGS, most_rows=1000))
-    assert few.certificate.model != explored(world, logs).certificate.model
+    few = result_of(world, logs, replace(SETTINGS, most_rows=1000))
+    assert few.certificate.model != result_of(world, logs).certificate.model
     with pytest.raises(ConfigError, match=r"most_rows must be a whole number, at least 1,000"):
         replace(SETTINGS, most_rows=10)
 
@@ -68,24 +68,24 @@ def test_rows_for_q_hat_may_be_fewer_than_there_are(world: World, logs: LoggedDa
 def test_worthless_novel_items_do_not_break_the_promise() -> None:
     world = small_world(1, novel_quality=0.0)
     logs = world.deploy(world.logging_policy, 60_000, round=0)
-    found = explored(world, logs)
-    assert found.novelty >= SETTINGS.certain
-    assert world.value(found.policy) >= 0.95 * world.value(world.logging_policy)
+    result = result_of(world, logs)
+    assert result.novelty >= SETTINGS.certain
+    assert world.value(result.policy) >= 0.95 * world.value(world.logging_policy)
 
 
 def test_too_few_rows_give_the_level_that_is_certain(world: World) -> None:
     logs = world.deploy(world.logging_policy, 600, round=0)
-    found = explored(world, logs)
-    assert not found.certified
-    assert found.why.startswith("Naive Safe Exploration")
-    assert found.novelty == pytest.approx(0.05)
+    result = result_of(world, logs)
+    assert not result.certified
+    assert result.why.startswith("Naive Safe Exploration")
+    assert result.novelty == pytest.approx(0.05)
 
 
 def test_an_absolute_floor_that_nothing_reaches_gives_pi0(world: World, logs: LoggedData) -> None:
     promise = Promise(Floor(ratio=None, absolute=0.9))
-    found = explored(world, logs, replace(SETTINGS, promises=(promise,)))
-    assert found.policy is world.logging_policy
-    assert found.why.startswith("pi0") and found.novelty == 0
+    result = result_of(world, logs, replace(SETTINGS, promises=(promise,)))
+    assert result.policy is world.logging_policy
+    assert result.why.startswith("pi0") and result.novelty == 0
 
 
 def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: LoggedData) -> None:
@@ -93,41 +93,41 @@ def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: 
     spoiled = replace(folds, certify=replace(folds.certify, reward=1 - folds.certify.reward))
     choices = []
     for used in (folds, spoiled):
-        found = explore(used, world.logging_policy, SETTINGS, seed=0, reads=Reads())
-        new = found.prepared.new.policy  # type: ignore[attr-defined]
+        result = explore(used, world.logging_policy, SETTINGS, seed=0, reads=Reads())
+        new = result.candidate.new.policy  # type: ignore[attr-defined]
         assert isinstance(new, ModelSoftmax)
-        choices.append((found.certificate.bound, found.certificate.clip, new.scale))
+        choices.append((result.certificate.bound, result.certificate.clip, new.scale))
     assert choices[0] == choices[1]
 
 
 def test_objectives_trade_novelty_for_value(world: World, logs: LoggedData) -> None:
-    most_novelty = explored(world, logs)
-    most_value = explored(world, logs, replace(SETTINGS, objective="most value"))
-    weighted = explored(world, logs, replace(SETTINGS, objective=5.0))
+    most_novelty = result_of(world, logs)
+    most_value = result_of(world, logs, replace(SETTINGS, objective="most value"))
+    weighted = result_of(world, logs, replace(SETTINGS, objective=5.0))
     assert most_value.novelty <= most_novelty.novelty
     assert most_value.anticipated["value"] >= most_novelty.anticipated["value"] - 1e-9
     assert weighted.novelty > most_value.novelty or most_value.novelty == most_novelty.novelty
 
 
 def test_no_policy_shows_more_than_the_most(world: World, logs: LoggedData) -> None:
-    found = explored(world, logs, replace(SETTINGS, max_novelty=0.07))
-    assert world.novelty(found.policy) <= 0.07 + 1e-9
+    result = result_of(world, logs, replace(SETTINGS, max_novelty=0.07))
+    assert world.novelty(result.policy) <= 0.07 + 1e-9
 
 
 def test_uniform_is_the_plain_choice(world: World, logs: LoggedData) -> None:
-    found = explored(world, logs, replace(SETTINGS, novel="uniform"))
-    pi = found.prepared.new.probabilities(world.contexts)  # type: ignore[attr-defined]
+    result = result_of(world, logs, replace(SETTINGS, novel="uniform"))
+    pi = result.candidate.new.probabilities(world.contexts)  # type: ignore[attr-defined]
     novel = world.catalogue.novel
     np.testing.assert_allclose(pi[:, novel], 0.1)
 
 
 def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> None:
-    free = explored(world, logs, replace(SETTINGS, even=0.0))
-    held = explored(world, logs, replace(SETTINGS, even=0.0, least=0.08, most=0.12))
+    free = result_of(world, logs, replace(SETTINGS, even=0.0))
+    limited = result_of(world, logs, replace(SETTINGS, even=0.0, least=0.08, most=0.12))
     novel = world.catalogue.novel
     shares = [
-        one.prepared.new.probabilities(world.contexts)[:, novel].mean(axis=0)  # type: ignore[attr-defined]
-        for one in (free, held)
+        result.candidate.new.probabilities(world.contexts)[:, novel].mean(axis=0)  # type: ignore[attr-defined]
+        for result in (free, limited)
     ]
     assert shares[0].max() > 0.14  # the model has favourites
     assert shares[1].min() > 0.075 and shares[1].max() < 0.125
@@ -136,14 +136,14 @@ def test_exposure_stays_within_its_limits(world: World, logs: LoggedData) -> Non
 def test_tables_of_earlier_rounds_are_freed(world: World) -> None:
     settings = replace(SETTINGS, deployments=3, no_drift=True)
     result = run_exploration(world, 60_000, settings, seed=0)
-    kept = [
-        [part for part in d.explored.prepared.levels.parts if isinstance(part, CachedPolicy)]
+    *earlier, newest = (
+        [part for part in d.explored.candidate.levels.parts if isinstance(part, CachedPolicy)]
         for d in result.deployments
-    ]
-    newest = {id(part) for part in kept[-1]}
-    sizes = [[part.remembers for part in parts if id(part) not in newest] for parts in kept[:-1]]
-    assert sum(sizes, []) and not any(sum(sizes, []))
-    assert all(part.remembers for part in kept[-1])
+    )
+    used = {id(part) for part in newest}
+    others = [part for parts in earlier for part in parts if id(part) not in used]
+    assert others and not any(part.remembers for part in others)
+    assert all(part.remembers for part in newest)
 
 
 def test_units_that_certify_are_unknown_to_what_was_learned() -> None:
@@ -158,8 +158,8 @@ def test_units_that_certify_are_unknown_to_what_was_learned() -> None:
     changed = replace(first, reward=np.where(mine, 1 - first.reward, first.reward))
     models = []
     for earlier in (first, changed):
-        before = RoundInputs(folds, world.logging_policy, earlier=[earlier], trust=1.0)
-        models.append(prepare(before, settings, seed=0).model.predict(world.contexts))
+        inputs = RoundInputs(folds, world.logging_policy, earlier=[earlier], trust=1.0)
+        models.append(look_ahead(inputs, settings, seed=0).model.predict(world.contexts))
     assert mine.any()
     np.testing.assert_array_equal(models[0], models[1])
 
@@ -196,7 +196,14 @@ def test_wrong_propensities_are_refused(world: World, logs: LoggedData) -> None:
     factor = np.where(draw.random(len(logs)) < 0.2, draw.choice([0.5, 2.0], len(logs)), 1.0)
     wrong = replace(logs, propensity=np.minimum(logs.propensity * factor, 1.0))
     with pytest.raises(DataError, match="propensities must be those of the deployed policy"):
-        explored(world, wrong)
+        result_of(world, wrong)
+
+
+def test_without_a_pi0_that_can_be_called_nothing_is_certified(logs: LoggedData) -> None:
+    inputs = RoundInputs(three_folds(logs, "test", SETTINGS.fractions), None)
+    candidate = look_ahead(inputs, SETTINGS, seed=0).frozen()
+    with pytest.raises(ConfigError, match="a pi0 that can be called"):
+        certify_round(candidate, inputs, SETTINGS, reads=Reads())
 
 
 def test_the_delta_of_a_campaign_is_split() -> None:
@@ -239,8 +246,8 @@ class Fading:
 
     def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
         logs = self.world.deploy(policy, n, round=round)
-        kept = np.random.default_rng(round).random(n) < (self.left if round else 1.0)
-        return replace(logs, reward=logs.reward * kept)
+        comes = np.random.default_rng(round).random(n) < (self.left if round else 1.0)
+        return replace(logs, reward=logs.reward * comes)
 
 
 def test_drift_that_is_found_ends_what_rested_on_its_absence(world: World) -> None:
@@ -262,6 +269,6 @@ def test_drift_that_is_found_ends_what_rested_on_its_absence(world: World) -> No
 def test_a_floor_says_what_may_be_given_up(objective: str | float, what: str) -> None:
     world = small_world(reward_rate=0.03)
     logs = world.deploy(world.logging_policy, 3000, round=0)
-    found = explored(world, logs, replace(SETTINGS, objective=objective))
-    assert not found.certificate.passed  # and nothing is known of the new items
-    assert found.choice.what == what
+    result = result_of(world, logs, replace(SETTINGS, objective=objective))
+    assert not result.certificate.passed  # and nothing is known of the new items
+    assert result.choice.what == what

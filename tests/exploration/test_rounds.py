@@ -18,19 +18,19 @@ LOGS = [WORLD.deploy(WORLD.logging_policy, 4000, round=k) for k in range(2)]
 def credits_after(floor: Floor, *, certified: bool) -> dict[str, Credit]:
     """Margin that round 2 may spend after pi0's own rows, served as one thing or another."""
     settings = ExploreSettings(promises=(Promise(floor),), safety="cumulative", deployments=3)
-    course = CampaignState(
+    state = CampaignState(
         settings, WORLD.logging_policy, LOGS[0], "spring", settings.delta_of_deployment
     )
-    assert course.before(4000).credits == {}
-    course.observe(LOGS[1], WORLD.logging_policy, novelty=0.0, certified=certified, trust=1.0)
-    return dict(course.before(4000).credits)
+    assert state.inputs(4000).credits == {}
+    state.observe(LOGS[1], WORLD.logging_policy, novelty=0.0, certified=certified, trust=1.0)
+    return dict(state.inputs(4000).credits)
 
 
 def test_what_was_earned_may_be_spent() -> None:
     value = LOGS[1].mean_reward()
-    found = credits_after(Floor(None, 0.5 * value), certified=False)
-    assert 0.3 * value < found["reward"].value < 0.55 * value
-    assert found["reward"].decisions == 4000
+    credits = credits_after(Floor(None, 0.5 * value), certified=False)
+    assert 0.3 * value < credits["reward"].value < 0.55 * value
+    assert credits["reward"].decisions == 4000
 
 
 def test_a_debt_counts_where_something_served_without_a_certificate() -> None:
@@ -43,9 +43,9 @@ def test_a_debt_counts_where_something_served_without_a_certificate() -> None:
 
 @pytest.mark.parametrize("floor", [Floor(None, 0.999), Floor(0.999)])
 def test_no_margin_is_no_debt_where_every_deployment_kept_the_floor(floor: Floor) -> None:
-    found = credits_after(floor, certified=floor.ratio is None)["reward"]
-    assert found.value == 0.0
-    assert found.delta == pytest.approx(0.025)  # the look is paid for, whatever it shows
+    credit = credits_after(floor, certified=floor.ratio is None)["reward"]
+    assert credit.value == 0.0
+    assert credit.delta == pytest.approx(0.025)  # the look is paid for, whatever it shows
 
 
 def test_margin_is_not_counted_where_rows_belong_to_units() -> None:

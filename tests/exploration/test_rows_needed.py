@@ -57,8 +57,8 @@ def test_rarer_rewards_and_bolder_wishes_need_more() -> None:
 
 def test_two_promises_need_more_rows_than_one() -> None:
     both = ExploreSettings(promises=(Promise(name="a"), Promise(name="b")))
-    one, two = (rows_before_logs(0.08, Assumed(0.2), x) for x in (ExploreSettings(), both))
-    assert one is not None and two is not None and two > one
+    alone, together = (rows_before_logs(0.08, Assumed(0.2), x) for x in (ExploreSettings(), both))
+    assert alone is not None and together is not None and together > alone
 
 
 def test_assumptions_out_of_range() -> None:

@@ -124,8 +124,8 @@ def test_calibration_undoes_a_wrong_level_and_slope() -> None:
     logs = logs_of(quality, quality[:, None])
     model = OwnRewardModel(lambda x: np.tile(0.9 + 2 * quality, (len(x), 1)), A)
     supported = ~logs.catalogue.novel
-    found = Calibration.on(model, logs).corrected(model.predict(logs.contexts[:1]), ~supported)
-    np.testing.assert_allclose(found[0, supported], quality[supported], atol=0.05)
+    corrected = Calibration.on(model, logs).corrected(model.predict(logs.contexts[:1]), ~supported)
+    np.testing.assert_allclose(corrected[0, supported], quality[supported], atol=0.05)
 
 
 def test_balanced_wants_less_novelty_where_it_costs_more() -> None:

@@ -40,7 +40,7 @@ from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, FileError, require
 from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
-from depsue.exploration.round import certified_policy, certify_round, prepare
+from depsue.exploration.round import certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import CampaignState
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
@@ -114,13 +114,13 @@ class Campaign:
             return trained[-1]
         self._require_no_verdict(k, "train")
         state = self.state()
-        inputs = state.before(self.decisions(state))
+        inputs = state.inputs(self.decisions(state))
         folds = inputs.folds
         require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
         self.notes = tuple(_too_few(folds))
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
-            candidate = prepare(inputs, state.settings, seed=of_round, watch=watch)
+            candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
         declared = (
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
@@ -161,7 +161,7 @@ class Campaign:
             return done
         with self.ledger.reads(self.name, k, recorded.policy_hash, by=self.by) as reads:
             state = self.state()
-            inputs = state.before(self.decisions(state))
+            inputs = state.inputs(self.decisions(state))
             folder = self.files.candidate(k, recorded.policy_hash)
             with rng.one_thread():
                 candidate = load_candidate(

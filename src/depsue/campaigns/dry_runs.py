@@ -31,7 +31,7 @@ def plan_next_round(campaign: Campaign, explore: ExploreSettings, watch: Watch =
     with rng.one_thread():
         watch("logs", 0, 1, "")
         state = campaign.state(explore)
-        inputs = state.before(campaign.decisions(state))
+        inputs = state.inputs(campaign.decisions(state))
         watch("logs", 1, 1, f"{len(state.newest):,} rows in the newest logs")
         folds = inputs.folds
         tested = require_propensities(folds.learn, folds.select, logging_policy=inputs.base)

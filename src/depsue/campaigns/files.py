@@ -147,7 +147,7 @@ def load_candidate(
         error=FileError,
     )
     model = CachedRewardModel(inner, contexts)
-    pi0 = inputs.logging_policy
+    pi0 = inputs.require_pi0()
     base = pi0 if inputs.base is None else inputs.base
     # pi0 itself, where it is a part: what compares policies with `is` sees that they are the same
     pi0_hash = hash_of(pi0)

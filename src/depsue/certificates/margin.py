@@ -18,7 +18,7 @@ import numpy as np
 
 from depsue.bounds import Smoothing
 from depsue.certificates.rules import Credit
-from depsue.certificates.terms import SINGLE, Ceiling
+from depsue.certificates.terms import SINGLE, Ceiling, is_paired, threshold
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
@@ -75,7 +75,7 @@ def earned(
     if not served:
         return Credit(0.0, 0.0)
     total = sum(deployment.decisions for deployment in served)
-    rho = promise.floor.ratio if ceiling is None else None  # None where C is a number
+    rho = promise.floor.ratio if is_paired(promise, ceiling) else None
     values, shares, lower = [], [], 0.0
     for deployment in served:
         rows, mask = promise.rows(deployment.logs)
@@ -108,7 +108,5 @@ def earned(
     bound = Smoothing(unit_scale=scale).lower(
         ConservativeTerms(terms, limit, proof="on-policy rewards"), delta
     )
-    floor = 0.0
-    if rho is None:
-        floor = promise.floor.of(0.0 if ceiling is None else ceiling.value)
-    return Credit((bound.value - floor) * total / decisions, delta, decisions)
+    above = bound.value - threshold(promise, ceiling)
+    return Credit(above * total / decisions, delta, decisions)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from depsue.certificates.certificate import Verdict
-from depsue.certificates.rules import Credit, Rules
+from depsue.certificates.rules import Rules
 from depsue.certificates.terms import LimitedTerms, ZeroMean, bound_for, largest_term, safety_terms
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
@@ -170,18 +170,14 @@ class _About:
 def verdict_of(promise: Promise, rules: Rules, bound: BoundValue, proof: str) -> Verdict:
     """The verdict on one promise, given the bound on its terms."""
     ceiling = rules.ceilings.get(promise.name)
-    credit = rules.credits.get(promise.name, Credit(0.0, 0.0)).value
-    floor = 0.0
-    if not rules.pairs(promise):
-        floor = promise.floor.of(0.0 if ceiling is None else ceiling.value)
     return Verdict(
         promise=promise,
         delta=bound.delta,
         n=bound.n,
         mean=bound.mean,
         bound=bound.value,
-        need=floor - credit,
-        credit=credit,
+        need=rules.need(promise),
+        credit=rules.credit(promise),
         ceiling=None if ceiling is None else ceiling.value,
         constants=dict(bound.constants),
         proof=proof,

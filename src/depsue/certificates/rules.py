@@ -14,7 +14,7 @@ import numpy as np
 
 from depsue import defaults
 from depsue.certificates.certificate import DeltaParts
-from depsue.certificates.terms import Ceiling, bound_for
+from depsue.certificates.terms import Ceiling, bound_for, is_paired, threshold
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -204,7 +204,7 @@ class Rules:
             found=f"{unknown}, while the promises are {sorted(names)}",
             cure="use the promises' names",
         )
-        paired = [p.name for p in self.promises if p.floor.ratio and p.name not in self.ceilings]
+        paired = [promise.name for promise in self.promises if self.pairs(promise)]
         require(
             self.bound != "hcope" or not (paired or controlled),
             "hcope takes no paired terms and no control variate",
@@ -247,4 +247,12 @@ class Rules:
 
     def pairs(self, promise: Promise) -> bool:
         """Whether the promise is tested on terms that are paired with pi0's."""
-        return promise.floor.ratio is not None and promise.name not in self.ceilings
+        return is_paired(promise, self.ceilings.get(promise.name))
+
+    def credit(self, promise: Promise) -> float:
+        """The margin to spend on the promise, per decision to come."""
+        return self.credits.get(promise.name, Credit(0.0, 0.0)).value
+
+    def need(self, promise: Promise) -> float:
+        """What the bound must reach, forecast or tested: the threshold less the margin to spend."""
+        return threshold(promise, self.ceilings.get(promise.name)) - self.credit(promise)

@@ -62,6 +62,18 @@ def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
     return Ceiling(rows.r_max - bound.value, delta, bound.n, logs.hash)
 
 
+def is_paired(promise: Promise, ceiling: Ceiling | None) -> bool:
+    """Whether terms are paired with pi0's: a relative floor, and no ceiling to take it of."""
+    return promise.floor.ratio is not None and ceiling is None
+
+
+def threshold(promise: Promise, ceiling: Ceiling | None) -> float:
+    """What the mean of the terms must reach: C, or 0 where C is in the terms (paired)."""
+    if is_paired(promise, ceiling):
+        return 0.0
+    return promise.floor.of(0.0 if ceiling is None else ceiling.value)
+
+
 @dataclass(frozen=True, eq=False)
 class ZeroMean:
     """A control variate: (n,) values of mean zero to be taken off the terms, and their limits."""

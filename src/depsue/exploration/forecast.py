@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import rng
-from depsue.certificates import Credit, Rules
+from depsue.certificates import Rules
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.errors import require
@@ -295,16 +295,11 @@ class Forecast:
         asked = []
         for view, pi0_value in zip(self.views, self.pi0_values, strict=True):
             promise = view.promise
-            ceiling = rules.ceilings.get(promise.name)
-            credit = rules.credits.get(promise.name, Credit(0.0, 0.0)).value
-            ratio = promise.floor.ratio
-            paired = ratio is not None and ceiling is None
-            floor = 0.0 if paired else promise.floor.of(0.0 if ceiling is None else ceiling.value)
             asked.append(
                 Requirement(
                     name=promise.name,
-                    need=floor - credit,
-                    rho=ratio if paired else None,
+                    need=rules.need(promise),
+                    rho=promise.floor.ratio if rules.pairs(promise) else None,
                     delta=delta / len(self.views),
                     share=view.rows_share,
                     pi0_value=pi0_value,

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec, rng
-from depsue.certificates import Folds, three_folds
+from depsue.certificates import three_folds
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
 from depsue.errors import is_real, require, require_settings, short
@@ -116,6 +116,11 @@ class PropensityFacts:
     mean: float
     bound: float
     notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, report: PropensityReport) -> PropensityFacts:
+        """What a plan shows of the report."""
+        return cls(report.n, report.mean, report.bound, tuple(report.notes))
 
 
 @dataclass(frozen=True)
@@ -320,7 +325,7 @@ def plan(
     report = require_propensities(folds.learn, folds.select, logging_policy=logging_policy)
     watch("propensities", 1, 1, "nothing refutes them")
     return plan_round(
-        folds if logging_policy is None else RoundInputs(folds, logging_policy),
+        RoundInputs(folds, logging_policy),
         settings,
         campaign=campaign,
         rows=len(logs),
@@ -333,7 +338,7 @@ def plan(
 
 
 def plan_round(
-    before: RoundInputs | Folds,
+    inputs: RoundInputs,
     settings: ExploreSettings,
     *,
     campaign: str,
@@ -348,7 +353,7 @@ def plan_round(
     """Plan any round, from what is there when it begins.
 
     Args:
-        before: what is there; the folds alone where pi0 cannot be called.
+        inputs: what is there.
         settings: what is planned for.
         campaign: its name.
         rows: of the newest logs, in all folds.
@@ -358,18 +363,17 @@ def plan_round(
         propensities: what a test of them said.
         watch: shows progress.
     """
-    folds = before if isinstance(before, Folds) else before.folds
+    folds = inputs.folds
     require_plannable(settings, folds.learn.r_max)
     if wish is not None:
         require_wish(wish, settings)
-    prospect = look_ahead(before, settings, seed=seed, fit=fit, watch=watch)
+    prospect = look_ahead(inputs, settings, seed=seed, fit=fit, watch=watch)
     watch("frontier", 0, 1, "")
     planner = _Planner(prospect)
     ahead = RowsAhead(prospect, rows, planner.certain, planner.top)
     calibration = prospect.forecast.calibration
     readable = joined([folds.learn, folds.select])
-    tested = propensities
-    made = Plan(
+    planned = Plan(
         campaign=campaign,
         round=round,
         settings=settings,
@@ -394,14 +398,12 @@ def plan_round(
             trust=prospect.forecast.trust,
             own=fit is not None,
         ),
-        propensities=None
-        if tested is None
-        else PropensityFacts(tested.n, tested.mean, tested.bound, tuple(tested.notes)),
+        propensities=None if propensities is None else PropensityFacts.of(propensities),
         promises=planner.promises(),
         candidate=prospect.frozen(),
     )
     watch("frontier", 1, 1, "")
-    return made
+    return planned
 
 
 def require_plannable(settings: ExploreSettings, r_max: float) -> None:
@@ -445,11 +447,11 @@ class _Planner:
     def pick(self) -> Point:
         """What is likely to be served."""
         prospect = self.prospect
-        choice = prospect.likely_choice(prospect.choosing, prospect.n)
+        choice = prospect.likely_choice(prospect.path, prospect.n)
         if choice.what != "certified":
             return self._beside_pi0(round(choice.novelty, 9), choice.what)
         place = int(np.abs(prospect.novelties - choice.novelty).argmin())
-        return self._points(prospect.choosing.candidate, [place])[0]
+        return self._points(prospect.path.candidate, [place])[0]
 
     @cached_property
     def likely_points(self) -> list[list[Point]]:
@@ -537,7 +539,7 @@ class _Planner:
         prospect, pick, rules = self.prospect, self.pick, self.prospect.rules
         if pick.what == "certified":
             at = np.array([pick.novelty])
-            left = prospect.headroom(prospect.choosing.candidate, prospect.n, at)[:, 0].tolist()
+            left = prospect.headroom(prospect.path.candidate, prospect.n, at)[:, 0].tolist()
         else:
             left = self._headroom_beside_pi0(pick.novelty)
         asked = prospect.forecast.requirements(rules, rules.left(rules.delta))

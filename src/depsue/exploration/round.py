@@ -1,11 +1,12 @@
 """One round of certified exploration: the boldest mixture of old and new that a certificate allows.
 
-`look_ahead` learns q-hat on the learn fold and forecasts, on the select fold, what a certificate
-would say of every candidate (1 - nu) pi_old + nu pi_new. `prepare` freezes the one whose likely end
-is best by the objective: its mixtures in the order in which they are tested, safest first, the
-bound and the control variate. `certify_round` lets the certifying fold say how far down the list to
-go, and chooses what to serve. While novel actions have not been shown their reward counts as zero,
-so nu is what pi_old earned above the floor; once they have been, their own rewards count.
+Three steps, in their order: `look_ahead` learns q-hat on the learn fold and forecasts, on the
+select fold, what a certificate would say of every candidate (1 - nu) pi_old + nu pi_new; a plan
+ends with that `Prospect`. `Prospect.frozen` fixes the candidate whose likely end is best by the
+objective: its mixtures in the order in which they are tested, safest first, the bound and the
+control variate. `certify_round` lets the certifying fold say how far down the list to go, and
+chooses what to serve. While novel actions have not been shown their reward counts as zero, so nu is
+what pi_old earned above the floor; once they have been, their own rewards count.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from depsue.certificates.promise_test import PromiseTest
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import require, require_settings
+from depsue.errors import ConfigError, require, require_settings
 from depsue.exploration.choices import Choice, Expected, choices, ranked
 from depsue.exploration.forecast import (
     FEWEST_REWARDS,
@@ -69,7 +70,7 @@ class RoundInputs:
 
     Args:
         folds: the newest logs.
-        logging_policy: pi0.
+        logging_policy: pi0; None where it cannot be called, and a round can be planned only.
         base: the policy that logged the newest rows; None is pi0.
         earlier: logs of earlier rounds, all of whose rows are now reused for training.
         ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
@@ -80,13 +81,23 @@ class RoundInputs:
     """
 
     folds: Folds
-    logging_policy: Policy
+    logging_policy: Policy | None
     base: Policy | None = None
     earlier: Sequence[LoggedData] = ()
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
     credits: Mapping[str, Credit] = field(default_factory=dict)
     largest: float = 1.0
     trust: float | None = None
+
+    def require_pi0(self) -> Policy:
+        """pi0, for what cannot do without it."""
+        if self.logging_policy is None:
+            raise ConfigError(
+                "a round is certified with a pi0 that can be called: it may have to serve",
+                found="None",
+                cure="give logging_policy; without it a round can be planned",
+            )
+        return self.logging_policy
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,23 +121,9 @@ class FrozenCandidate:
     model: RewardModel
 
 
-def prepare(
-    before: RoundInputs, settings: ExploreSettings, *, seed: int, watch: Watch = silent
-) -> FrozenCandidate:
-    """Fix what one round will certify; reads the learn and select folds only.
-
-    Args:
-        before: what is there.
-        settings: how.
-        seed: of the reward model.
-        watch: shows progress.
-    """
-    return look_ahead(before, settings, seed=seed, watch=watch).frozen()
-
-
 @dataclass(frozen=True, eq=False)
-class Choosing:
-    """The candidate with the best likely end, and the way to it.
+class LevelPath:
+    """The candidate with the best likely end, and the levels on the way to it.
 
     Args:
         candidate: which.
@@ -179,15 +176,16 @@ class Prospect:
         return self.forecast.clipped(clip_for(n)).candidates(self.settings)
 
     @cached_property
-    def choosing(self) -> Choosing:
-        """The candidate that the round tests."""
-        return self.choose(self.candidates, self.n)
+    def path(self) -> LevelPath:
+        """The candidate that the round tests, level by level."""
+        return self.best_path(self.candidates, self.n)
 
-    def choose(self, candidates: Sequence[Candidate], n: float) -> Choosing:
-        """The candidate with the best likely end, and the path to it."""
+    def best_path(self, candidates: Sequence[Candidate], n: float) -> LevelPath:
+        """Among these candidates, with n certifying values."""
+        # of all of delta: what ceilings and margin take of it is the same for every candidate
         asked = self.forecast.requirements(self.rules, self.rules.delta)
         nus, units = self.novelties, self.units
-        best: tuple[float, Choosing] | None = None
+        best: tuple[float, LevelPath] | None = None
         for candidate in candidates:
             rooms = [
                 unit * margins(sums, nus, requirement, n=n)
@@ -201,7 +199,7 @@ class Prospect:
                 score = -1e3 + float(room[safest])
             step = 1 if end >= safest else -1
             if best is None or score > best[0]:
-                best = (score, Choosing(candidate, np.arange(safest, end + step, step)))
+                best = (score, LevelPath(candidate, np.arange(safest, end + step, step)))
         if best is None:
             raise RuntimeError("there is always a candidate: pi0 itself")
         return best[1]
@@ -228,23 +226,23 @@ class Prospect:
             return np.zeros(0, dtype=np.int64)
         return likely(self.headroom(candidate, n))
 
-    def end(self, choosing: Choosing, n: float) -> int | None:
+    def end(self, path: LevelPath, n: float) -> int | None:
         """Place of the last level that is likely to pass on the way; None if not even the first."""
-        passing = set(self.likely(choosing.candidate, n).tolist())
+        passing = set(self.likely(path.candidate, n).tolist())
         end = None
-        for place in choosing.places.tolist():
+        for place in path.places.tolist():
             if place not in passing:
                 break
             end = place
         return end
 
-    def likely_choice(self, choosing: Choosing, n: float) -> Choice:
+    def likely_choice(self, path: LevelPath, n: float) -> Choice:
         """What would be served if n certifying values come out as forecast."""
-        expected, certain = self.expected_of(choosing.candidate), self.settings.certain
+        expected, certain = self.expected_of(path.candidate), self.settings.certain
         options = [Choice("pi0", 0.0, expected.value(0.0, naive=True), "")]
         if certain > 0:
             options.append(Choice("certain", certain, expected.value(certain, naive=True), ""))
-        end = self.end(choosing, n)
+        end = self.end(path, n)
         if end is not None:
             nu = float(self.novelties[end])
             options.append(Choice("certified", nu, expected.value(nu), ""))
@@ -252,8 +250,8 @@ class Prospect:
 
     @property
     def expected(self) -> Expected:
-        """What is anticipated of the chosen candidate."""
-        return self.expected_of(self.choosing.candidate)
+        """What is anticipated of the candidate that the round tests."""
+        return self.expected_of(self.path.candidate)
 
     def expected_of(self, candidate: Candidate) -> Expected:
         """What is anticipated of a candidate."""
@@ -262,20 +260,20 @@ class Prospect:
         return Expected(sums.old.value / unit, sums.new.value / unit, sums.pi0.value / unit)
 
     def frozen(self) -> FrozenCandidate:
-        """The chosen candidate with its levels, its bound and its control variate."""
+        """The candidate of the best path with its levels, its bound and its control variate."""
         folds, pi0, base, model = self.folds, self.logging_policy, self.base, self.model
-        candidate, path = self.choosing.candidate, self.novelties[self.choosing.places]
+        candidate, nu = self.path.candidate, self.novelties[self.path.places]
         new = self._cached(candidate.new.policy)
         control = None
         if pi0 is not None and base is not None:
             old = candidate.old.policy
             parts = (pi0 if old is pi0 else self._cached(old), new)
-            ladder = MixtureLadder(parts, np.stack([1 - path, path], axis=1))
+            ladder = MixtureLadder(parts, np.stack([1 - nu, nu], axis=1))
             largest_q = float(self.forecast.q_hat.max())
             control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
         else:  # None stands for pi0
             share = 1.0 if candidate.old.policy is None else candidate.old.pi0_share
-            shares = np.stack([(1 - path) * share, (1 - path) * (1 - share), path], axis=1)
+            shares = np.stack([(1 - nu) * share, (1 - nu) * (1 - share), nu], axis=1)
             used = [k for k in range(3) if k == 2 or shares[:, k].any()]
             every = (None, candidate.old.policy, new)
             ladder = MixtureLadder(tuple(every[k] for k in used), shares[:, used])
@@ -296,7 +294,7 @@ class Prospect:
 
 
 def look_ahead(
-    before: RoundInputs | Folds,
+    inputs: RoundInputs,
     settings: ExploreSettings,
     *,
     seed: int,
@@ -306,29 +304,25 @@ def look_ahead(
     """Learn q-hat and forecast the round; reads the learn and select folds only.
 
     Args:
-        before: what is there; the folds alone where pi0 cannot be called.
+        inputs: what is there.
         settings: how.
         seed: of the reward model.
         fit: fits a reward model of one's own, which is taken at its word; None fits q-hat.
         watch: shows progress.
     """
-    inputs = None if isinstance(before, Folds) else before
-    folds = before if isinstance(before, Folds) else before.folds
+    folds, pi0 = inputs.folds, inputs.logging_policy
     require(
         bool(folds.learn.catalogue.novel.any()),
         "there must be a novel action to explore",
         cure="mark the novel actions",
     )
-    pi0 = base = None
-    if inputs is not None:
-        pi0 = inputs.logging_policy
-        base = pi0 if inputs.base is None else inputs.base
+    base = pi0 if inputs.base is None else inputs.base
+    if base is not None:
         for fold in (folds.learn, folds.select):  # a certificate rests on them
             require_drawn_by(base, fold)
     readable = joined([folds.learn, folds.select])
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
-    earlier = () if inputs is None else _apart(inputs.earlier, folds.certify)
-    rows = joined([*earlier, folds.learn])
+    rows = joined([*_apart(inputs.earlier, folds.certify), folds.learn])
     if len(rows) > settings.most_rows:
         draw = rng.generator(seed, "rows for q-hat")
         rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
@@ -338,7 +332,7 @@ def look_ahead(
     fitted, hopeful = _fitted(rows, seen, settings, seed, fit, watch)
     model = CachedRewardModel(fitted, contexts)
     novel_model = None if hopeful is None else CachedRewardModel(hopeful, contexts)
-    trust = None if inputs is None else inputs.trust
+    trust = inputs.trust
     if trust is None:
         trust = 1.0 if fit is not None else _rehearsed(rows, settings, seed)
     clip = clip_for(len(folds.certify))
@@ -369,11 +363,14 @@ def look_ahead(
         )
     step = STEPS[forecast.shown]
     most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
-    rules = Rules(promises=settings.promises, delta=settings.delta_of_deployment, clip=clip)
-    if inputs is not None:
-        rules = replace(
-            rules, ceilings=inputs.ceilings, credits=inputs.credits, largest=inputs.largest
-        )
+    rules = Rules(
+        promises=settings.promises,
+        delta=settings.delta_of_deployment,
+        clip=clip,
+        ceilings=inputs.ceilings,
+        credits=inputs.credits,
+        largest=inputs.largest,
+    )
     return Prospect(
         folds=folds,
         logging_policy=pi0,
@@ -491,13 +488,13 @@ class Explored:
         policy: what may be served: certified, or certain, or pi0.
         choice: which of them, and why.
         certificate: the verdict; of the first level if none passed.
-        prepared: what was fixed before the verdict: pi_old and pi_new, the rules, q-hat.
+        candidate: what was fixed before the verdict: pi_old and pi_new, the rules, q-hat.
     """
 
     policy: BasePolicy | Policy
     choice: Choice
     certificate: Certificate
-    prepared: FrozenCandidate
+    candidate: FrozenCandidate
 
     @property
     def certified(self) -> bool:
@@ -522,7 +519,7 @@ class Explored:
     @property
     def model(self) -> RewardModel:
         """q-hat, which a control variate in the certificate rests on."""
-        return self.prepared.model
+        return self.candidate.model
 
 
 def explore(
@@ -546,14 +543,14 @@ def explore(
     """
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
-    before = RoundInputs(folds, logging_policy)
-    prepared = prepare(before, settings, seed=seed, watch=watch)
-    return certify_round(prepared, before, settings, reads=reads, watch=watch)
+    inputs = RoundInputs(folds, logging_policy)
+    candidate = look_ahead(inputs, settings, seed=seed, watch=watch).frozen()
+    return certify_round(candidate, inputs, settings, reads=reads, watch=watch)
 
 
 def certify_round(
-    prepared: FrozenCandidate,
-    before: RoundInputs,
+    candidate: FrozenCandidate,
+    inputs: RoundInputs,
     settings: ExploreSettings,
     *,
     reads: CountsReads,
@@ -562,37 +559,37 @@ def certify_round(
     """Let the certifying fold speak, and choose what to serve.
 
     Args:
-        prepared: what was fixed.
-        before: what it was made from.
+        candidate: what was fixed.
+        inputs: what it was made from.
         settings: how.
         reads: counts verdicts.
         watch: shows progress.
     """
-    pi0 = before.logging_policy
-    pairing = None if before.base is None or before.base is pi0 else pi0
+    pi0 = inputs.require_pi0()
+    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
     watch("certificate", 0, 1, "")
     certificate = certify(
-        prepared.levels, before.folds, prepared.rules, reads, logging_policy=pairing
+        candidate.levels, inputs.folds, candidate.rules, reads, logging_policy=pairing
     )
     watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
     choice = choices(
-        certificate, prepared.expected, settings, aim=float(prepared.levels.novelties[-1])
+        certificate, candidate.expected, settings, aim=float(candidate.levels.novelties[-1])
     )[0]
-    policy = _policy_of(choice, certificate, prepared, pi0)
-    return Explored(policy, choice, certificate, prepared)
+    policy = _policy_of(choice, certificate, candidate, pi0)
+    return Explored(policy, choice, certificate, candidate)
 
 
-def certified_policy(certificate: Certificate, prepared: FrozenCandidate) -> BasePolicy:
+def certified_policy(certificate: Certificate, candidate: FrozenCandidate) -> BasePolicy:
     """The policy that a certificate is about."""
-    same = np.isclose(prepared.levels.novelties, certificate.novelty)
-    return prepared.levels.policy(int(np.flatnonzero(same)[0]))
+    same = np.isclose(candidate.levels.novelties, certificate.novelty)
+    return candidate.levels.policy(int(np.flatnonzero(same)[0]))
 
 
 def _policy_of(
-    choice: Choice, certificate: Certificate, prepared: FrozenCandidate, pi0: Policy
+    choice: Choice, certificate: Certificate, candidate: FrozenCandidate, pi0: Policy
 ) -> BasePolicy | Policy:
     """The policy that a choice means."""
     if choice.what == "certified":
-        return certified_policy(certificate, prepared)
+        return certified_policy(certificate, candidate)
     nu = choice.novelty
-    return pi0 if choice.what == "pi0" else Mixture([pi0, prepared.new], [1 - nu, nu])
+    return pi0 if choice.what == "pi0" else Mixture([pi0, candidate.new], [1 - nu, nu])

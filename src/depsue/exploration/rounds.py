@@ -25,7 +25,13 @@ from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
-from depsue.exploration.round import Explored, FrozenCandidate, RoundInputs, certify_round, prepare
+from depsue.exploration.round import (
+    Explored,
+    FrozenCandidate,
+    RoundInputs,
+    certify_round,
+    look_ahead,
+)
 from depsue.exploration.settings import ExploreSettings
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
@@ -94,7 +100,7 @@ class CampaignState:
         self.trust: float | None = None
         self.may_owe: set[str] = set()  # promises that something served without a certificate for
 
-    def before(self, decisions: int) -> RoundInputs:
+    def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
         folds = three_folds(self.newest, self.campaign, self.settings.fractions)
         self._look_for_drift(folds)
@@ -281,10 +287,9 @@ def run_exploration(
     for k in range(1, settings.deployments + 1):
         named = _named(watch, f"exploration {k}/{settings.deployments}")
         try:
-            before = state.before(m)
-            of_round = rng.derive(seed, "exploration", k)
-            prepared = prepare(before, state.settings, seed=of_round, watch=named)
-            explored = certify_round(prepared, before, state.settings, reads=reads, watch=named)
+            inputs, own_seed = state.inputs(m), rng.derive(seed, "exploration", k)
+            candidate = look_ahead(inputs, state.settings, seed=own_seed, watch=named).frozen()
+            explored = certify_round(candidate, inputs, state.settings, reads=reads, watch=named)
         except KeyboardInterrupt:  # what was served is not lost
             stopped = tuple(deployments)
             return ExplorationResult(pi0, state.logging_value, stopped, interrupted=True)
@@ -304,19 +309,19 @@ def run_exploration(
             explored.policy,
             novelty=explored.novelty,
             certified=explored.certified,
-            trust=prepared.trust,
+            trust=candidate.trust,
         )
-        remembered = _forget(prepared, remembered)
+        remembered = _forget(candidate, remembered)
     return ExplorationResult(pi0, state.logging_value, tuple(deployments))
 
 
-def _forget(prepared: FrozenCandidate, remembered: list[CachedPolicy]) -> list[CachedPolicy]:
+def _forget(candidate: FrozenCandidate, remembered: list[CachedPolicy]) -> list[CachedPolicy]:
     """Free the tables of contexts x actions that the next round does not need.
 
     Returns what remembers the others, to be freed a round later.
     """
-    newest = [part for part in prepared.levels.parts if isinstance(part, CachedPolicy)]
-    for model in (prepared.model, *(getattr(part.policy, "model", None) for part in newest)):
+    newest = [part for part in candidate.levels.parts if isinstance(part, CachedPolicy)]
+    for model in (candidate.model, *(getattr(part.policy, "model", None) for part in newest)):
         if isinstance(model, CachedRewardModel):
             model.forget()
     for part in remembered:

@@ -23,6 +23,7 @@ import numpy as np
 
 from depsue import defaults
 from depsue.certificates import FRACTIONS
+from depsue.certificates.terms import threshold
 from depsue.data.checks import FloatArray
 from depsue.data.logs import joined
 from depsue.errors import is_real, require, short
@@ -148,8 +149,8 @@ class RowsAhead:
             if self.assumed is not None:
                 novelty = novelty_before_logs(n / CERTIFYING, self.assumed, *self._terms())
             else:
-                choosing = prospect.choose(prospect.candidates_for(n), n)
-                novelty = prospect.likely_choice(choosing, n).novelty
+                path = prospect.best_path(prospect.candidates_for(n), n)
+                novelty = prospect.likely_choice(path, n).novelty
             best = max(best, round(novelty, 9))
             rows.append(MoreRows(k, self.rows * k, best))
         return tuple(rows)
@@ -248,13 +249,12 @@ class Assumed:
         """What each promise asks, with rewards as shares of their largest value."""
         asked = []
         for promise, of_pi0 in zip(settings.promises, self.of(settings.promises), strict=True):
-            ratio, absolute = promise.floor.ratio, promise.floor.absolute
             largest = r_max if promise.r_max is None else promise.r_max
             asked.append(
                 Requirement(
                     name=promise.name,
-                    need=0.0 if absolute is None else absolute / largest,
-                    rho=ratio,
+                    need=threshold(promise, None) / largest,
+                    rho=promise.floor.ratio,
                     delta=settings.delta_of_deployment / len(settings.promises),
                     share=of_pi0.share,
                     pi0_value=of_pi0.rate,

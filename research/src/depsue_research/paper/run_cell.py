@@ -237,7 +237,7 @@ def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clo
                 "bound_name": certificate.bound,
                 "levels_tested": certificate.tested,
                 "anticipated": d.explored.anticipated["value"],
-                "trust": d.explored.prepared.trust,
+                "trust": d.explored.candidate.trust,
                 **measured.truth[d.k],
             }
         )
