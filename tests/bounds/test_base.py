@@ -31,8 +31,8 @@ def test_log_product_is_the_sum_of_logs(n: int) -> None:
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-20, 0.5, 1.0, 2.0, 1e20, 1e300])
 def test_log_product_neither_overflows_nor_underflows(factor: float) -> None:
-    found = log_product(np.full(5_000, factor), min(1.0, factor), max(1.0, factor))
-    assert found == pytest.approx(5_000 * math.log(factor))
+    log = log_product(np.full(5_000, factor), min(1.0, factor), max(1.0, factor))
+    assert log == pytest.approx(5_000 * math.log(factor))
 
 
 @pytest.mark.parametrize("root", [0.0, 1e-9, 0.3, 0.999999, 1.0])
@@ -44,9 +44,9 @@ def test_last_rejected_stops_just_below_the_root(root: float, bend: float) -> No
         calls.append(m)
         return math.copysign(abs(root - m) ** bend, root - m)
 
-    found = last_rejected(excess, 0.0, 1.0)
-    assert root - 1e-10 <= found <= root
-    assert excess(found) >= 0
+    rejected = last_rejected(excess, 0.0, 1.0)
+    assert root - 1e-10 <= rejected <= root
+    assert excess(rejected) >= 0
     assert len(calls) <= 38  # both ends, and one step more than bisection
 
 

@@ -45,8 +45,8 @@ def test_one_value_by_hand() -> None:
 
 def test_bets_agree_with_plain_python() -> None:
     z = draw(0, 300).values
-    found = predictable_bets(z, horizon=450, scale=2.0, delta=0.1)
-    assert found == pytest.approx(plain_bets(z.tolist(), 450, 2.0, 0.1), rel=1e-12)
+    bets = predictable_bets(z, horizon=450, scale=2.0, delta=0.1)
+    assert bets == pytest.approx(plain_bets(z.tolist(), 450, 2.0, 0.1), rel=1e-12)
 
 
 def test_bets_are_predictable() -> None:
@@ -75,16 +75,16 @@ def test_agrees_with_a_brute_force_grid_over_m(
     mean = sum(z) / n
     grid = [mean * k / 1_000 for k in range(1, 1_001)]
     rejected = [m for m in grid if plain_log_capital(z, bets, m, cap) >= target]
-    found = Betting(cap=cap).lower(terms, delta).value
-    assert rejected[-1] <= found < rejected[-1] + mean / 1_000
-    assert plain_log_capital(z, bets, found, cap) == pytest.approx(target, abs=1e-6)
-    assert plain_log_capital(z, bets, found * (1 + 1e-6), cap) < target
+    bound = Betting(cap=cap).lower(terms, delta).value
+    assert rejected[-1] <= bound < rejected[-1] + mean / 1_000
+    assert plain_log_capital(z, bets, bound, cap) == pytest.approx(target, abs=1e-6)
+    assert plain_log_capital(z, bets, bound * (1 + 1e-6), cap) < target
 
 
 def test_bets_that_are_all_capped() -> None:
     z = draw(6, 500).values
-    found = betting_lower(z, np.full(500, 1e3), cap=0.2, delta=0.05)
-    capital = plain_log_capital(z.tolist(), [1e3] * 500, found, 0.2)
+    bound = betting_lower(z, np.full(500, 1e3), cap=0.2, delta=0.05)
+    capital = plain_log_capital(z.tolist(), [1e3] * 500, bound, 0.2)
     assert capital == pytest.approx(math.log(20), abs=1e-6)
 
 
@@ -121,12 +121,12 @@ def test_units_are_averaged_and_shuffled() -> None:
     units = WeightedTerms.of(terms.weights, terms.rewards, r_max=1.0, unit=unit)
     means = [float(terms.values[unit == u].mean()) for u in range(200)]
     plain = ConservativeTerms(np.array(means), 0.0, proof="declared")
-    found = Betting().lower(units, 0.05)
-    assert found.n == 200
-    assert found.value == pytest.approx(
+    bound = Betting().lower(units, 0.05)
+    assert bound.n == 200
+    assert bound.value == pytest.approx(
         Betting(unit_scale=1.0, order="shuffled").lower(plain, 0.05).value
     )
-    assert found.constants["order"] == "shuffled"
+    assert bound.constants["order"] == "shuffled"
 
 
 def test_the_unit_of_rewards_does_not_matter() -> None:
@@ -139,8 +139,8 @@ def test_the_unit_of_rewards_does_not_matter() -> None:
 def test_one_huge_term_leaves_the_search_precise() -> None:
     z = [1.0] * 300 + [1e12] + [0.5] * 300
     terms = ConservativeTerms(np.array(z), 0.0, proof="declared")
-    found = Betting(unit_scale=1.0).lower(terms, 0.05).value
-    capital = plain_log_capital(z, plain_bets(z, 601, 1.0, 0.05), found, 0.5)
+    bound = Betting(unit_scale=1.0).lower(terms, 0.05).value
+    capital = plain_log_capital(z, plain_bets(z, 601, 1.0, 0.05), bound, 0.5)
     assert capital == pytest.approx(math.log(20), abs=1e-6)
 
 
@@ -150,8 +150,8 @@ def test_astronomic_terms_pass_without_a_warning() -> None:
 
 
 def test_constants_name_every_setting() -> None:
-    found = Betting(cap=0.3, horizon=900, bets_for=0.1).lower(draw(12, 100), 0.05)
-    assert found.constants == {
+    bound = Betting(cap=0.3, horizon=900, bets_for=0.1).lower(draw(12, 100), 0.05)
+    assert bound.constants == {
         "bound": "betting",
         "cap": 0.3,
         "horizon": 900,

@@ -29,8 +29,8 @@ class HalfTheBonus:
     bound: Bound
 
     def lower(self, terms: ConservativeTerms, delta: float) -> BoundValue:
-        found = self.bound.lower(terms, delta)
-        return replace(found, value=(found.value + found.mean) / 2)
+        bound = self.bound.lower(terms, delta)
+        return replace(bound, value=(bound.value + bound.mean) / 2)
 
 
 @dataclass

@@ -58,13 +58,13 @@ def test_the_formula_by_hand() -> None:
 def test_rows_agree_with_plain_python(seed: int, n: int, spread: float) -> None:
     weights, rewards = draw(seed, n, spread)
     terms = WeightedTerms.of(weights, rewards, r_max=2.0)
-    found = Hcope().lower(terms, 0.1)
+    bound = Hcope().lower(terms, 0.1)
     rows = [[row] for row in zip(weights.tolist(), rewards.tolist(), strict=True)]
     value, tau, mean = plain_hcope(rows, 2.0, 0.1)
-    assert found.constants["tau"] == tau
-    assert found.mean == pytest.approx(mean, rel=1e-12)
-    assert found.value == pytest.approx(max(value, 0), rel=1e-12)
-    assert found.n == n - n // 20
+    assert bound.constants["tau"] == tau
+    assert bound.mean == pytest.approx(mean, rel=1e-12)
+    assert bound.value == pytest.approx(max(value, 0), rel=1e-12)
+    assert bound.n == n - n // 20
 
 
 def test_units_agree_with_plain_python() -> None:
@@ -74,21 +74,21 @@ def test_units_agree_with_plain_python() -> None:
     units: list[list[tuple[float, float]]] = [[] for _ in range(900)]
     for u, w, r in zip(unit.tolist(), weights.tolist(), rewards.tolist(), strict=True):
         units[u].append((w, r))
-    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0, unit=unit), 0.1)
+    bound = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0, unit=unit), 0.1)
     value, tau, mean = plain_hcope(units, 2.0, 0.1)
-    assert found.constants["tau"] == tau
-    assert found.mean == pytest.approx(mean, rel=1e-12)
-    assert found.value == pytest.approx(value, rel=1e-12)
-    assert found.n == 900 - 45
+    assert bound.constants["tau"] == tau
+    assert bound.mean == pytest.approx(mean, rel=1e-12)
+    assert bound.value == pytest.approx(value, rel=1e-12)
+    assert bound.n == 900 - 45
 
 
 def test_a_declared_tau_uses_every_row() -> None:
     weights, rewards = draw(5, 500)
-    found = Hcope(tau=3.0).lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.1)
+    bound = Hcope(tau=3.0).lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.1)
     z = [min(w, 3.0) * r for w, r in zip(weights.tolist(), rewards.tolist(), strict=True)]
-    assert found.value == pytest.approx(eq4(z, 500, 6.0, 0.1), rel=1e-12)
-    assert found.n == 500
-    assert found.constants["tau_from"] == "declared"
+    assert bound.value == pytest.approx(eq4(z, 500, 6.0, 0.1), rel=1e-12)
+    assert bound.n == 500
+    assert bound.constants["tau_from"] == "declared"
 
 
 def test_z_max_is_declared_and_not_the_largest_term() -> None:
@@ -104,9 +104,9 @@ def test_z_max_is_declared_and_not_the_largest_term() -> None:
 
 def test_constant_terms() -> None:
     n, delta = 2_000, 0.05
-    found = Hcope().lower(WeightedTerms.of(np.ones(n), np.full(n, 0.5), r_max=1.0), delta)
-    assert found.constants["tau"] == 1.0  # the smallest tau that clips nothing
-    assert found.value == pytest.approx(0.5 - 7 * math.log(2 / delta) / (3 * 1_899), rel=1e-12)
+    bound = Hcope().lower(WeightedTerms.of(np.ones(n), np.full(n, 0.5), r_max=1.0), delta)
+    assert bound.constants["tau"] == 1.0  # the smallest tau that clips nothing
+    assert bound.value == pytest.approx(0.5 - 7 * math.log(2 / delta) / (3 * 1_899), rel=1e-12)
 
 
 def test_the_unit_of_rewards_does_not_matter() -> None:
@@ -130,11 +130,11 @@ def test_the_kernel_on_rewarded_rows_is_the_class() -> None:
     tuning = RewardedRows(weights[first], rewards[first], len(tuning_rows(n)))
     rest = RewardedRows(weights[second], rewards[second], n - tuning.n)
     kernel = hcope_from_rewarded(tuning, rest, r_max=2.0, delta=0.05)
-    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.05)
+    bound = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=2.0), 0.05)
     assert (kernel.value, kernel.tau, kernel.mean) == (
-        found.value,
-        found.constants["tau"],
-        found.mean,
+        bound.value,
+        bound.constants["tau"],
+        bound.mean,
     )
 
 
@@ -166,8 +166,8 @@ def test_the_grid_is_the_documented_one() -> None:
 
 def test_astronomic_weights_are_clipped_without_a_warning() -> None:
     weights, rewards = np.full(100, 1e300), np.ones(100)
-    found = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=1.0), 0.05)
-    assert math.isfinite(found.value)
+    bound = Hcope().lower(WeightedTerms.of(weights, rewards, r_max=1.0), 0.05)
+    assert math.isfinite(bound.value)
 
 
 def test_refuses_too_few_values() -> None:

@@ -87,11 +87,11 @@ def slow_normal(x: list[float], low: float, high: float, delta: float) -> float:
 )
 def test_rows_agree_with_plain_python(n: int, delta: float, by: str) -> None:
     x = np.random.default_rng(n).beta(0.5, 1.0, n) * 3 - 1
-    found = Normal(upper=2.0).lower(plain(x, -1.0), delta)
-    assert found.value == pytest.approx(slow_normal(x.tolist(), -1.0, 2.0, delta), rel=1e-9)
-    assert found.constants["by"] == by
-    assert found.mean == pytest.approx(fmean(x.tolist()))
-    assert found.n == n
+    bound = Normal(upper=2.0).lower(plain(x, -1.0), delta)
+    assert bound.value == pytest.approx(slow_normal(x.tolist(), -1.0, 2.0, delta), rel=1e-9)
+    assert bound.constants["by"] == by
+    assert bound.mean == pytest.approx(fmean(x.tolist()))
+    assert bound.n == n
 
 
 def test_weights_are_clipped_and_units_averaged_as_in_plain_python() -> None:
@@ -99,25 +99,25 @@ def test_weights_are_clipped_and_units_averaged_as_in_plain_python() -> None:
     weights, rewards = rng.lognormal(0, 1, 3_000), 2 * rng.random(3_000)
     unit = np.r_[np.arange(900), rng.integers(0, 900, 2_100)]
     terms = WeightedTerms.of(weights, rewards, r_max=2.0, unit=unit)
-    found = Normal(tau=3.0).lower(terms, 0.1)
+    bound = Normal(tau=3.0).lower(terms, 0.1)
     units: list[list[float]] = [[] for _ in range(900)]
     for u, w, r in zip(unit.tolist(), weights.tolist(), rewards.tolist(), strict=True):
         units[u].append(min(w, 3.0) * r)
     means = [fmean(one) for one in units]
-    assert found.value == pytest.approx(slow_normal(means, 0.0, 6.0, 0.1), rel=1e-9)
-    assert found.n == 900
-    assert (found.constants["upper"], found.constants["r_max"]) == (6.0, 2.0)
-    assert found.constants["upper_from"] == "tau r_max"
+    assert bound.value == pytest.approx(slow_normal(means, 0.0, 6.0, 0.1), rel=1e-9)
+    assert bound.n == 900
+    assert (bound.constants["upper"], bound.constants["r_max"]) == (6.0, 2.0)
+    assert bound.constants["upper_from"] == "tau r_max"
 
 
 def test_many_rows_cost_what_the_central_limit_theorem_does() -> None:
     n = 200_000
     x = (np.random.default_rng(2).random(n) < 0.3) * 1.0
-    found = Normal(upper=1.0).lower(plain(x), 0.05)
-    errors = (found.mean - found.value) / (x.std() / math.sqrt(n))
+    bound = Normal(upper=1.0).lower(plain(x), 0.05)
+    errors = (bound.mean - bound.value) / (x.std() / math.sqrt(n))
     assert NormalDist().inv_cdf(1 - 0.048) < errors < 1.69
     betting = Betting(unit_scale=1.0).lower(plain(x), 0.05)
-    assert found.value > betting.value
+    assert bound.value > betting.value
 
 
 def test_smoothed_by_hand() -> None:
@@ -150,10 +150,10 @@ def test_a_wider_range_costs() -> None:
 def test_is_nested_in_delta_where_bernstein_hands_over() -> None:
     for seed in range(5):
         x = np.random.default_rng([5, seed]).beta(0.5, 1.0, 700)
-        found = [Normal(upper=1.0).lower(plain(x), d) for d in np.geomspace(0.001, 0.9, 200)]
-        values = [one.value for one in found]
+        bounds = [Normal(upper=1.0).lower(plain(x), d) for d in np.geomspace(0.001, 0.9, 200)]
+        values = [one.value for one in bounds]
         assert values == sorted(values)
-        assert {one.constants["by"] for one in found} == {
+        assert {one.constants["by"] for one in bounds} == {
             "bernstein",
             "berry-esseen",
             "berry-esseen and bernstein",
@@ -188,9 +188,9 @@ def test_the_distance_is_enough_for_every_sd_in_the_spread() -> None:
 
 
 def test_few_values_give_the_lower_limit_and_say_why() -> None:
-    found = Normal(upper=1.0).lower(plain(np.ones(39), -0.5), 0.05)
-    assert (found.value, found.mean, found.n) == (-0.5, 1.0, 39)
-    assert (found.constants["by"], found.constants["why"]) == (
+    bound = Normal(upper=1.0).lower(plain(np.ones(39), -0.5), 0.05)
+    assert (bound.value, bound.mean, bound.n) == (-0.5, 1.0, 39)
+    assert (bound.constants["by"], bound.constants["why"]) == (
         "lower limit",
         "fewer than 40 values",
     )
@@ -198,21 +198,21 @@ def test_few_values_give_the_lower_limit_and_say_why() -> None:
 
 def test_rare_rewards_give_the_lower_limit_and_say_why() -> None:
     x = np.r_[np.zeros(999), 1.0]
-    found = Normal(upper=50.0).lower(plain(x), 0.05)
-    assert found.value == 0
-    assert found.constants["by"] == "lower limit"
-    assert "lower limit" in found.constants["why"]
-    assert found.constants["correction"] > 0.05
-    json.dumps(dict(found.constants), allow_nan=False)
+    bound = Normal(upper=50.0).lower(plain(x), 0.05)
+    assert bound.value == 0
+    assert bound.constants["by"] == "lower limit"
+    assert "lower limit" in bound.constants["why"]
+    assert bound.constants["correction"] > 0.05
+    json.dumps(dict(bound.constants), allow_nan=False)
 
 
 def test_constant_terms_fall_back_on_bernstein() -> None:
-    found = Normal(upper=1.0).lower(plain(np.full(4_000, 0.5)), 0.05)
-    expected = bernstein(4_000, found.constants["sd_most"], 0.048)
-    assert found.value == pytest.approx(0.5 - expected, rel=1e-12)
-    assert found.constants["by"] == "bernstein"
-    assert "uses up delta" in found.constants["why"]
-    json.dumps(dict(found.constants), allow_nan=False)
+    bound = Normal(upper=1.0).lower(plain(np.full(4_000, 0.5)), 0.05)
+    expected = bernstein(4_000, bound.constants["sd_most"], 0.048)
+    assert bound.value == pytest.approx(0.5 - expected, rel=1e-12)
+    assert bound.constants["by"] == "bernstein"
+    assert "uses up delta" in bound.constants["why"]
+    json.dumps(dict(bound.constants), allow_nan=False)
 
 
 # refusals
@@ -360,10 +360,10 @@ def test_the_spread_holds_sd_and_third_moment(name: str) -> None:
     runs, level, slack = 300, 0.05, 0.01 if name != "rare huge weights" else 0.2
     wrong = np.zeros(3, dtype=int)
     for run in range(runs):
-        found = spread_of(draw(np.random.default_rng([10, run])), low, high, level)
+        spread = spread_of(draw(np.random.default_rng([10, run])), low, high, level)
         wrong += [
-            found.sd_most < sd * (1 - slack),
-            found.sd_least > sd * (1 + slack),
-            found.third_most < third * (1 - slack),
+            spread.sd_most < sd * (1 - slack),
+            spread.sd_least > sd * (1 + slack),
+            spread.third_most < third * (1 - slack),
         ]
     assert all(binomial_tail(int(count), runs, level) > 1e-4 for count in wrong), wrong

@@ -35,15 +35,15 @@ def test_partitions_do_not_matter_where_it_is_hard(name: str) -> None:
     ):
         expected = bound.lower(ConservativeTerms(values, lower, proof="test"), 0.05)
         terms = ConservativeTerms(values, lower, proof="test")
-        found = in_partitions(bound, terms, 0.05, 37)
-        assert (found.n, found.delta) == (expected.n, expected.delta)
-        assert found.value == pytest.approx(expected.value, rel=1e-9, abs=1e-9)
-        assert found.mean == pytest.approx(expected.mean, rel=1e-12)
-        assert found.constants.keys() == expected.constants.keys()
+        merged = in_partitions(bound, terms, 0.05, 37)
+        assert (merged.n, merged.delta) == (expected.n, expected.delta)
+        assert merged.value == pytest.approx(expected.value, rel=1e-9, abs=1e-9)
+        assert merged.mean == pytest.approx(expected.mean, rel=1e-12)
+        assert merged.constants.keys() == expected.constants.keys()
         for name, constant in expected.constants.items():
             if isinstance(constant, float):
                 constant = pytest.approx(constant, rel=1e-9, abs=1e-9)
-            assert found.constants[name] == constant
+            assert merged.constants[name] == constant
 
 
 def test_what_partitions_cannot_give_is_refused() -> None:

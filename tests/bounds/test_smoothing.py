@@ -40,9 +40,9 @@ def test_one_scale_is_the_formula() -> None:
     s, delta = 7.0, 0.1
     mean_log = math.fsum(math.log(1 + z / s) for z in terms.values.tolist()) / 500
     expected = s * (math.exp(mean_log - math.log(1 / delta) / 500) - 1)
-    found = Smoothing(scale=s).lower(terms, delta)
-    assert found.value == pytest.approx(expected, rel=1e-10)
-    assert found.constants["scales"] == [7.0]
+    bound = Smoothing(scale=s).lower(terms, delta)
+    assert bound.value == pytest.approx(expected, rel=1e-10)
+    assert bound.constants["scales"] == [7.0]
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_the_grid_solves_for_the_average_capital(
     seed: int, spread: float, rate: float, delta: float
 ) -> None:
     terms = draw(seed, 800, spread, rate)
-    found = Smoothing().lower(terms, delta).value
+    bound = Smoothing().lower(terms, delta).value
     z, scales, target = terms.values.tolist(), SMOOTHING_SCALES.tolist(), math.log(1 / delta)
-    assert found > 0
-    assert average_log_capital(z, found, scales) == pytest.approx(target, abs=1e-6)
-    assert average_log_capital(z, found * (1 + 1e-6), scales) < target
+    assert bound > 0
+    assert average_log_capital(z, bound, scales) == pytest.approx(target, abs=1e-6)
+    assert average_log_capital(z, bound * (1 + 1e-6), scales) < target
 
 
 def test_negative_terms_are_shifted_by_their_declared_limit() -> None:
     rng = np.random.default_rng(5)
     values = (rng.uniform(0.5, 2.5, 3_000) - 0.95) * (rng.random(3_000) < 0.5)
     terms = ConservativeTerms(values, -0.95, proof="paired")
-    found = Smoothing().lower(terms, 0.05)
+    bound = Smoothing().lower(terms, 0.05)
     scales = [0.95 * 4.0**k for k in range(-1, 8)]
-    capital = average_log_capital(values.tolist(), found.value, scales, -0.95)
+    capital = average_log_capital(values.tolist(), bound.value, scales, -0.95)
     assert capital == pytest.approx(math.log(20), abs=1e-6)
     one = Smoothing(scale=10.0).lower(terms, 0.05).value
     shifted = ConservativeTerms(values + 0.95, 0.0, proof="shifted")

@@ -77,9 +77,9 @@ def test_its_mean_is_zero_at_every_context_whatever_the_model_says(q: Any) -> No
     context, action = np.nonzero(BASE)
     logs = logs_of(context, action, np.zeros(len(context)), BASE[context, action])
     uniform = policy(np.full((U, A), 1 / A))  # shows what the logging policy does not
-    found = Control(PI0, model(q), 1.0, {}).of([BETTER, NEW, uniform, PI0], logs, [CLIP] * 4)
-    assert np.abs(found[[0, 2, 3]]).max() > 0.05 and not found[1].any()
-    for values in found:
+    variates = Control(PI0, model(q), 1.0, {}).of([BETTER, NEW, uniform, PI0], logs, [CLIP] * 4)
+    assert np.abs(variates[[0, 2, 3]]).max() > 0.05 and not variates[1].any()
+    for values in variates:
         means = np.bincount(context, values * logs.propensity)
         assert means == pytest.approx(np.zeros(U), abs=1e-6)
         assert values.min() >= -1 and values.max() <= CLIP

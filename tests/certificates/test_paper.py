@@ -53,20 +53,20 @@ def made(bound: BoundValue = BOUND, need: float = 0.45, **changed: Any) -> Certi
 
 
 def test_the_first_deployment_is_held_to_the_floor() -> None:
-    found = made()
-    verdict = found.verdicts[0]
-    assert found.kind == "paper" and found.passed == (BOUND.value > 0.45)
+    certificate = made()
+    verdict = certificate.verdicts[0]
+    assert certificate.kind == "paper" and certificate.passed == (BOUND.value > 0.45)
     assert (verdict.bound, verdict.mean, verdict.n) == (BOUND.value, BOUND.mean, BOUND.n)
     assert verdict.need == pytest.approx(0.45) and verdict.credit == pytest.approx(0.0)
     assert verdict.constants["floor"] == pytest.approx(0.45) and verdict.constants["k"] == 1
-    assert found.data == ROWS.hash and found.policy == hash_of(POLICY)
-    assert (found.bound, found.clip) == ("hcope", BOUND.constants["tau"])
-    assert found.delta == 0.05 and found.spent == DeltaParts({"reward": 0.05})
+    assert certificate.data == ROWS.hash and certificate.policy == hash_of(POLICY)
+    assert (certificate.bound, certificate.clip) == ("hcope", BOUND.constants["tau"])
+    assert certificate.delta == 0.05 and certificate.spent == DeltaParts({"reward": 0.05})
 
 
 def test_margin_lowers_the_need_of_later_deployments() -> None:
-    found = made(need=0.40, k=2)
-    assert found.verdicts[0].credit == pytest.approx(0.05)
+    certificate = made(need=0.40, k=2)
+    assert certificate.verdicts[0].credit == pytest.approx(0.05)
 
 
 def test_eq_9_asks_for_more_than_the_need() -> None:
@@ -94,11 +94,11 @@ def test_the_gaps_are_listed() -> None:
 
 
 def test_it_is_marked_survives_json_and_is_not_verified() -> None:
-    for found in (made(), made(bound_of(ROWS, Smoothing()))):
-        assert "not guaranteed" in str(found) and "errs at most" not in str(found)
-        assert Certificate.from_json(found.to_json()) == found
+    for certificate in (made(), made(bound_of(ROWS, Smoothing()))):
+        assert "not guaranteed" in str(certificate) and "errs at most" not in str(certificate)
+        assert Certificate.from_json(certificate.to_json()) == certificate
         with pytest.raises(ConfigError, match="strict certificates"):
-            verify(found, ROWS, POLICY)
+            verify(certificate, ROWS, POLICY)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -121,5 +121,7 @@ def test_rows_are_of_one_round() -> None:
     with pytest.raises(ConfigError, match=r"one round.*rounds \[0, 1\].*newest"):
         paper_certificate(BOUND, 0.45, POLICY, two, floor=FLOOR, logging_value=VALUE)
     later = s2(rounds=np.full(4000, 1))
-    found = paper_certificate(BOUND, 0.4, POLICY, later, floor=FLOOR, logging_value=VALUE, k=2)
-    assert found.round == 1
+    certificate = paper_certificate(
+        BOUND, 0.4, POLICY, later, floor=FLOOR, logging_value=VALUE, k=2
+    )
+    assert certificate.round == 1

@@ -98,24 +98,24 @@ def both(
     logs = read_mapped(Source.of(TABLE), mapping, CATALOGUE)
     rules_in_memory = replace(rules, assumptions=(*rules.assumptions, *mapping.assumptions))
     expected = certify(levels, three_folds(logs, "spring"), rules_in_memory, Reads(), **more)
-    found = certify(levels, three_folds(stream(mapping), "spring"), rules, Reads(), **more)
-    return expected, found
+    streamed = certify(levels, three_folds(stream(mapping), "spring"), rules, Reads(), **more)
+    return expected, streamed
 
 
-def assert_same(expected: Any, found: Any) -> None:
+def assert_same(expected: Any, streamed: Any) -> None:
     """Equal, numbers to 1e-9."""
     if isinstance(expected, dict):
-        assert expected.keys() == found.keys()
+        assert expected.keys() == streamed.keys()
         for name in expected:
-            assert_same(expected[name], found[name])
+            assert_same(expected[name], streamed[name])
     elif isinstance(expected, list | tuple):
-        assert len(expected) == len(found)
-        for one, other in zip(expected, found, strict=True):
+        assert len(expected) == len(streamed)
+        for one, other in zip(expected, streamed, strict=True):
             assert_same(one, other)
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert streamed == pytest.approx(expected, rel=1e-9, abs=1e-9)
     else:
-        assert expected == found
+        assert expected == streamed
 
 
 RULES = {
@@ -133,16 +133,18 @@ RULES = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_certificate_is_that_of_the_rows_in_memory(name: str) -> None:
-    expected, found = both(RULES[name])
-    assert_same(asdict(expected), asdict(found))
-    assert found.passed and 1 < found.tested and found.shares[1] < 0.9  # some passed, one failed
+    expected, streamed = both(RULES[name])
+    assert_same(asdict(expected), asdict(streamed))
+    assert (
+        streamed.passed and 1 < streamed.tested and streamed.shares[1] < 0.9
+    )  # some passed, one failed
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if "hcope" not in name])
 def test_units_are_the_sample(name: str) -> None:
-    expected, found = both(RULES[name], BY_UNIT)
-    assert_same(asdict(expected), asdict(found))
-    assert found.verdicts[0].n < 0.6 * N / 3
+    expected, streamed = both(RULES[name], BY_UNIT)
+    assert_same(asdict(expected), asdict(streamed))
+    assert streamed.verdicts[0].n < 0.6 * N / 3
 
 
 def test_rows_of_another_policy_a_control_variate_and_a_failing_first_level() -> None:
@@ -150,25 +152,25 @@ def test_rows_of_another_policy_a_control_variate_and_a_failing_first_level() ->
     control = Control(LOGGING, fit_linear(logs), most=1.0, coefficients={"reward": 0.7})
     for rules in (Rules(clip=4.0, control=control), Rules(clip=4.0, largest=2.0)):
         for levels in (LEVELS, MixtureLadder((BETTER, NOVEL), SHARES[-1:])):
-            expected, found = both(rules, levels=levels, logging_policy=LOGGING)
-            assert_same(asdict(expected), asdict(found))
-            assert found.passed == (levels is LEVELS)
+            expected, streamed = both(rules, levels=levels, logging_policy=LOGGING)
+            assert_same(asdict(expected), asdict(streamed))
+            assert streamed.passed == (levels is LEVELS)
 
 
 def test_what_the_logs_alone_know_can_be_a_part() -> None:
-    expected, found = both(Rules(PROMISES), levels=MixtureLadder((None, NOVEL), SHARES[1:]))
-    assert_same(asdict(expected), asdict(found))
+    expected, streamed = both(Rules(PROMISES), levels=MixtureLadder((None, NOVEL), SHARES[1:]))
+    assert_same(asdict(expected), asdict(streamed))
 
 
 @pytest.mark.parametrize(("batch", "bound"), [(23, "normal"), (10**6, "normal"), (64, "betting")])
 def test_the_batch_changes_nothing(batch: int, bound: str) -> None:
     rows, rules = TABLE[:400], Rules(PROMISES[:2], clip=4.0, bound=bound)
     levels = MixtureLadder((BETTER, NOVEL), SHARES[:1])
-    expected, found = (
+    expected, streamed = (
         certify(levels, three_folds(stream(batch=size, rows=rows), "spring"), rules, Reads())
         for size in (100, batch)
     )
-    assert_same(asdict(expected), asdict(found))
+    assert_same(asdict(expected), asdict(streamed))
 
 
 def test_the_number_of_levels_in_a_pass_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,31 +205,31 @@ def test_the_hash_is_that_of_the_rows_in_memory(
     if mapping.unit == "age":
         mapping = replace(mapping, segments=())
     expected = read_mapped(Source.of(rows), mapping, CATALOGUE)
-    found = stream(mapping, batch, rows)
-    assert found.hash == expected.hash
-    assert found.facts.units == (0 if expected.units is None else len(expected.units))
+    streamed = stream(mapping, batch, rows)
+    assert streamed.hash == expected.hash
+    assert streamed.facts.units == (0 if expected.units is None else len(expected.units))
 
 
 def test_folds_hold_the_rows_that_they_hold_in_memory() -> None:
     for mapping in (MAPPING, BY_UNIT):
         expected = three_folds(read_mapped(Source.of(TABLE), mapping, CATALOGUE), "spring")
-        found = three_folds(stream(mapping), "spring")
+        streamed = three_folds(stream(mapping), "spring")
         for name in ("learn", "select", "certify"):
-            fold = getattr(found, name)
+            fold = getattr(streamed, name)
             assert fold.sample(10**9).hash == getattr(expected, name).hash
             assert fold.rows == len(getattr(expected, name))
-        some = found.learn.sample(300)
+        some = streamed.learn.sample(300)
         assert 150 < len(some) < 450
         if some.units is not None:  # whole units
-            whole = found.learn.sample(10**9)
+            whole = streamed.learn.sample(10**9)
             assert len(some) == sum(np.isin(np.asarray(whole.units)[whole.unit], some.units))
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     for k in range(3):
         TABLE[k * 1000 : (k + 1) * 1000].write_parquet(tmp_path / f"{k}.parquet", row_group_size=90)
-    found = LogStream.open(tmp_path, MAPPING, CATALOGUE, 123)
-    assert found.hash == read_mapped(Source.of(TABLE), MAPPING, CATALOGUE).hash
+    streamed = LogStream.open(tmp_path, MAPPING, CATALOGUE, 123)
+    assert streamed.hash == read_mapped(Source.of(TABLE), MAPPING, CATALOGUE).hash
 
 
 def test_an_attempt_is_counted_before_the_rows_are_read() -> None:
@@ -251,13 +253,13 @@ def test_an_attempt_is_counted_before_the_rows_are_read() -> None:
 def test_a_certificate_can_be_verified_by_streaming_and_in_memory() -> None:
     logs = read_mapped(Source.of(TABLE), BY_UNIT, CATALOGUE)
     for mapping in (MAPPING, BY_UNIT):
-        found = both(Rules(PROMISES, clip=4.0), mapping)[1]
-        policy = LEVELS.policy(SHARES[:, 1].tolist().index(found.shares[1]))
-        assert verify(found, stream(mapping, 512), policy).equal
-        assert verify(found, read_mapped(Source.of(TABLE), mapping, CATALOGUE), policy).equal
-        other = verify(found, stream(mapping), Mixture([BETTER, NOVEL], [0.5, 0.5]))
+        streamed = both(Rules(PROMISES, clip=4.0), mapping)[1]
+        policy = LEVELS.policy(SHARES[:, 1].tolist().index(streamed.shares[1]))
+        assert verify(streamed, stream(mapping, 512), policy).equal
+        assert verify(streamed, read_mapped(Source.of(TABLE), mapping, CATALOGUE), policy).equal
+        other = verify(streamed, stream(mapping), Mixture([BETTER, NOVEL], [0.5, 0.5]))
         assert not other.equal and "bound" in str(other)
-        fewer = verify(found, stream(mapping, rows=TABLE[1:]), policy)
+        fewer = verify(streamed, stream(mapping, rows=TABLE[1:]), policy)
         assert "the logs have the hash" in str(fewer)
     in_memory = certify(LEVELS, three_folds(logs, "spring"), Rules(clip=4.0), Reads())
     policy = LEVELS.policy(SHARES[:, 1].tolist().index(in_memory.shares[1]))
@@ -328,6 +330,6 @@ def test_what_cannot_be_had_by_streaming_is_refused_before_it_counts(
 
 def test_what_the_mapping_assumes_is_said() -> None:
     mapping = replace(MAPPING, propensity=None, estimated=EstimatedPropensities(("country",)))
-    expected, found = both(Rules(clip=4.0), mapping)
-    assert_same(asdict(expected), asdict(found))
-    assert any("propensities were estimated" in words for words in found.assumptions)
+    expected, streamed = both(Rules(clip=4.0), mapping)
+    assert_same(asdict(expected), asdict(streamed))
+    assert any("propensities were estimated" in words for words in streamed.assumptions)

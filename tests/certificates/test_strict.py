@@ -110,8 +110,8 @@ def test_thirty_levels_in_a_fixed_order_err_at_most_delta() -> None:
     reached: list[float] = []
 
     def run(draw: np.random.Generator) -> bool:
-        found = certify(levels, folds_of(rows(draw, 1000)), PAIRED, Reads())
-        reached.append(found.shares[1] if found.passed else 0.0)
+        certificate = certify(levels, folds_of(rows(draw, 1000)), PAIRED, Reads())
+        reached.append(certificate.shares[1] if certificate.passed else 0.0)
         return reached[-1] > 0.1949
 
     wrong = count(run, seed=3)
@@ -127,9 +127,9 @@ def test_a_gate_that_is_retried_errs_at_most_delta_in_all() -> None:
         reads, logs = Reads(retries=True), rows(draw, 2400)
         for attempt in range(1, 4):
             part = folds_of(logs.take(draw.choice(2400, 800, replace=False)))
-            found = certify(one(), part, PAIRED, reads if counted else Reads())
-            assert found.attempt == (attempt if counted else 1)
-            if found.passed:
+            certificate = certify(one(), part, PAIRED, reads if counted else Reads())
+            assert certificate.attempt == (attempt if counted else 1)
+            if certificate.passed:
                 return True
         return False
 
@@ -149,12 +149,14 @@ def test_a_second_verdict_on_the_same_data_is_refused_whatever_the_campaign() ->
 def test_attempt_j_is_tested_at_delta_two_to_the_minus_j() -> None:
     logs, reads = rows(np.random.default_rng(6), 500), Reads(retries=True)
     folds = three_folds(logs, "test")
-    found = [certify(one(), folds, PAIRED, reads) for _ in range(4)]
-    assert [c.attempt for c in found] == [1, 2, 3, 4]
-    assert [c.delta for c in found] == pytest.approx([DELTA / 2**j for j in (1, 2, 3, 4)])
-    assert [c.verdicts[0].delta for c in found] == pytest.approx([c.delta for c in found])
-    bounds = [c.verdicts[0].bound for c in found]
-    assert bounds == sorted(bounds, reverse=True) and all(c.retries for c in found)
+    certificates = [certify(one(), folds, PAIRED, reads) for _ in range(4)]
+    assert [c.attempt for c in certificates] == [1, 2, 3, 4]
+    assert [c.delta for c in certificates] == pytest.approx([DELTA / 2**j for j in (1, 2, 3, 4)])
+    assert [c.verdicts[0].delta for c in certificates] == pytest.approx(
+        [c.delta for c in certificates]
+    )
+    bounds = [c.verdicts[0].bound for c in certificates]
+    assert bounds == sorted(bounds, reverse=True) and all(c.retries for c in certificates)
 
 
 def test_a_credit_that_leaves_nothing_to_an_attempt_is_refused_before_it_counts() -> None:
@@ -180,19 +182,29 @@ def many_promises(draw: np.random.Generator) -> tuple[LoggedData, tuple[Promise,
 def test_several_promises_split_delta_and_all_must_pass() -> None:
     logs, promises = many_promises(np.random.default_rng(7))
     better = own(0.55, 0.45, 0.0)
-    found = certify(one(better), folds_of(logs), Rules(promises, delta=DELTA, clip=2.0), Reads())
-    assert found.passed and [v.promise.name for v in found.verdicts] == [p.name for p in promises]
-    assert all(v.delta == pytest.approx(DELTA / 3) for v in found.verdicts)
-    assert found.spent.tests == pytest.approx({p.name: DELTA / 3 for p in promises})
-    assert found.spent.ceilings == {} and found.spent.margins == {}
-    assert found.verdicts[1].n == int(logs.where("country", "SE").sum())
+    certificate = certify(
+        one(better), folds_of(logs), Rules(promises, delta=DELTA, clip=2.0), Reads()
+    )
+    assert certificate.passed and [v.promise.name for v in certificate.verdicts] == [
+        p.name for p in promises
+    ]
+    assert all(v.delta == pytest.approx(DELTA / 3) for v in certificate.verdicts)
+    assert certificate.spent.tests == pytest.approx({p.name: DELTA / 3 for p in promises})
+    assert certificate.spent.ceilings == {} and certificate.spent.margins == {}
+    assert certificate.verdicts[1].n == int(logs.where("country", "SE").sum())
     weights = np.where(logs.action == 0, 1.1, 0.9)
     expected = ((weights - 0.9) * logs.columns["minutes"]).mean()
-    assert found.verdicts[2].mean == pytest.approx(float(expected))
+    assert certificate.verdicts[2].mean == pytest.approx(float(expected))
 
     strict = (*promises[:2], Promise(Floor(1.05), "minutes", "minutes", 10.0))
-    found = certify(one(better), folds_of(logs), Rules(strict, delta=DELTA, clip=2.0), Reads())
-    assert [v.passed for v in found.verdicts] == [True, True, False] and not found.passed
+    certificate = certify(
+        one(better), folds_of(logs), Rules(strict, delta=DELTA, clip=2.0), Reads()
+    )
+    assert [v.passed for v in certificate.verdicts] == [
+        True,
+        True,
+        False,
+    ] and not certificate.passed
 
 
 def test_a_credit_lowers_the_need_and_takes_its_part_of_delta() -> None:
@@ -211,12 +223,12 @@ def test_a_ceiling_replaces_the_pairing() -> None:
     logs = rows(np.random.default_rng(9), 2000)
     top = Ceiling(0.5, 0.01, 100, "other rows")
     rules = Rules(clip=2.0, ceilings={"reward": top})
-    found = certify(one(own(0.9, 0.1, 0.0)), folds_of(logs), rules, Reads())
-    assert found.passed and found.verdicts[0].need == pytest.approx(0.475)
-    assert found.verdicts[0].ceiling == 0.5
-    assert found.spent.tests == pytest.approx({"reward": 0.04})
-    assert found.spent.ceilings == {"reward": 0.01} and found.spent.margins == {}
-    assert any("has not changed" in words for words in found.assumptions)
+    certificate = certify(one(own(0.9, 0.1, 0.0)), folds_of(logs), rules, Reads())
+    assert certificate.passed and certificate.verdicts[0].need == pytest.approx(0.475)
+    assert certificate.verdicts[0].ceiling == 0.5
+    assert certificate.spent.tests == pytest.approx({"reward": 0.04})
+    assert certificate.spent.ceilings == {"reward": 0.01} and certificate.spent.margins == {}
+    assert any("has not changed" in words for words in certificate.assumptions)
 
 
 def test_ceilings_cover_the_value_of_pi0() -> None:
@@ -261,19 +273,25 @@ def test_testing_stops_at_the_first_failure() -> None:
     logs, worst = rows(np.random.default_rng(14), 3000), own(0.0, 0.5, 0.5)
     better = own(0.55, 0.45, 0.0)
     shares = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
-    found = certify(MixtureLadder((better, worst), shares), folds_of(logs), PAIRED, Reads())
-    assert found.passed and found.shares == (1.0, 0.0) and (found.tested, found.listed) == (2, 3)
-    found = certify(MixtureLadder((better, worst), shares[1:]), folds_of(logs), PAIRED, Reads())
-    assert not found.passed and found.shares == (0.0, 1.0) and found.tested == 1
+    certificate = certify(MixtureLadder((better, worst), shares), folds_of(logs), PAIRED, Reads())
+    assert (
+        certificate.passed
+        and certificate.shares == (1.0, 0.0)
+        and (certificate.tested, certificate.listed) == (2, 3)
+    )
+    certificate = certify(
+        MixtureLadder((better, worst), shares[1:]), folds_of(logs), PAIRED, Reads()
+    )
+    assert not certificate.passed and certificate.shares == (0.0, 1.0) and certificate.tested == 1
 
 
 def test_rows_of_another_policy_are_paired_with_pi0() -> None:
     logs = rows(np.random.default_rng(15), 3000)  # logged by (.5, .5); pi0 shall be (.6, .4)
     pi0 = own(0.6, 0.4, 0.0)
     rules = Rules(clip=2.0, largest=1.2)
-    found = certify(one(pi0), folds_of(logs), rules, Reads(), logging_policy=pi0)
+    certificate = certify(one(pi0), folds_of(logs), rules, Reads(), logging_policy=pi0)
     w0 = np.where(logs.action == 0, 1.2, 0.8)
-    assert found.verdicts[0].mean == pytest.approx(float((0.05 * w0 * logs.reward).mean()))
+    assert certificate.verdicts[0].mean == pytest.approx(float((0.05 * w0 * logs.reward).mean()))
     with pytest.raises(ConfigError, match=r"pi0 / p must stay below.*1.2, declared 1.*keep"):
         certify(one(pi0), folds_of(logs), PAIRED, Reads(), logging_policy=pi0)
 
@@ -299,8 +317,8 @@ def test_policies_have_hashes() -> None:
 def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:
     levels = MixtureLadder((None, NOVEL), np.array([[0.9, 0.1]]))
     logs = rows(np.random.default_rng(17), 100)
-    found: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
-    assert found.policy is None
+    certificate: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
+    assert certificate.policy is None
     assert PromiseTest(logs, PAIRED, 0.05).evidence(levels.parts).weights[0].tolist() == [1.0] * 100
     with pytest.raises(PolicyError, match=r"cannot be built.*not callable.*your own policy"):
         levels.policy(0)

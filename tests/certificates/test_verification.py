@@ -82,9 +82,11 @@ def test_it_is_equal_after_json_and_files(bound: str, tmp_path: Path) -> None:
     made.save(tmp_path / "certificate.json")
     save(policy_of(made), tmp_path / "policy", catalogue=CATALOGUE)
     loaded = load(tmp_path / "policy", catalogue=CATALOGUE)
-    found = verify(Certificate.load(tmp_path / "certificate.json"), logs_of(columns()), loaded)
-    assert found.equal and found.differences == ()
-    assert str(found).startswith("equal: data, folds, policy")
+    verification = verify(
+        Certificate.load(tmp_path / "certificate.json"), logs_of(columns()), loaded
+    )
+    assert verification.equal and verification.differences == ()
+    assert str(verification).startswith("equal: data, folds, policy")
 
 
 def test_ceilings_and_credits_are_taken_as_stated() -> None:
@@ -123,16 +125,16 @@ def reordered() -> LoggedData:
     ids=["reward", "propensity", "order", "a row less"],
 )
 def test_other_logs_are_named_by_their_hash(logs: LoggedData) -> None:
-    found = verify(MADE, logs, POLICY)
-    assert not found.equal
+    verification = verify(MADE, logs, POLICY)
+    assert not verification.equal
     expected = f"the logs have the hash {logs.hash[:12]}, certified was {LOGS.hash[:12]}"
-    assert str(found) == f"differs: {expected}"
+    assert str(verification) == f"differs: {expected}"
 
 
 def words(certificate: Certificate, policy: Any = POLICY) -> str:
-    found = verify(certificate, LOGS, policy)
-    assert not found.equal
-    return str(found)
+    verification = verify(certificate, LOGS, policy)
+    assert not verification.equal
+    return str(verification)
 
 
 def test_another_policy_is_named() -> None:
@@ -143,9 +145,12 @@ def test_another_policy_is_named() -> None:
 
 def test_another_share_is_named() -> None:
     bolder = Mixture(POLICY.parts, [0.5, 0.5])
-    found = words(MADE, bolder)
-    assert "the policy has the hash" in found and "shares are [0.5, 0.5], certified" in found
-    assert "reward: bound is" in found
+    differences = words(MADE, bolder)
+    assert (
+        "the policy has the hash" in differences
+        and "shares are [0.5, 0.5], certified" in differences
+    )
+    assert "reward: bound is" in differences
     assert "shares are" in words(replace(MADE, shares=(0.5, 0.5)))
 
 
@@ -191,5 +196,5 @@ def test_a_level_that_was_jumped_over_is_found() -> None:
     assert made.passed and made.path == tuple(map(tuple, LEVELS.shares.tolist()))
     assert verify(made, LOGS, policy_of(made)).equal
     steep = ((0.2, 0.8), *made.path)  # shows novel items in most decisions: cannot pass
-    found = verify(replace(made, path=steep, tested=3), LOGS, policy_of(made))
-    assert found.differences == ("level 1 of the list does not pass: it ends there",)
+    verification = verify(replace(made, path=steep, tested=3), LOGS, policy_of(made))
+    assert verification.differences == ("level 1 of the list does not pass: it ends there",)

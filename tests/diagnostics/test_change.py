@@ -46,8 +46,8 @@ def both_shared(rng: np.random.Generator, n: int, q: FloatArray) -> tuple[DriftS
 def test_the_limits_are_those_of_the_formula() -> None:
     rng = np.random.default_rng(0)
     before, after = (rng.random(n) < p for n, p in ((400, 0.3), (800, 0.4)))
-    found = change_between(of_pi0(before), of_pi0(after), 0.01)
-    assert found is not None
+    change = change_between(of_pi0(before), of_pi0(after), 0.01)
+    assert change is not None
     values = np.concatenate([before, after]).astype(np.float64)
     later = np.arange(1200) >= 400
     kept = np.ones(1200, dtype=bool)
@@ -60,10 +60,10 @@ def test_the_limits_are_those_of_the_formula() -> None:
     least = -max(c * n / (later & kept).sum(), (1 - c) * n / (~later & kept).sum())
     bet = math.sqrt(2 * log / (n * t[~kept].var() + 2 * log * (least / 0.8) ** 2))
     low = (math.exp((np.log(1 + bet * t[kept]).sum() - log) / n) - 1) / bet
-    assert found.low == pytest.approx(low, rel=1e-9)
-    assert found.n == n == 1140
-    assert found.before == pytest.approx(before.mean())
-    assert found.after == pytest.approx(after.mean())
+    assert change.low == pytest.approx(low, rel=1e-9)
+    assert change.n == n == 1140
+    assert change.before == pytest.approx(before.mean())
+    assert change.after == pytest.approx(after.mean())
 
 
 def test_exchanged_sides_exchange_the_limits() -> None:
@@ -80,10 +80,10 @@ def test_exchanged_sides_exchange_the_limits() -> None:
 
 def test_more_rows_see_smaller_changes() -> None:
     rng = np.random.default_rng(2)
-    found = [
+    changes = [
         change_between(of_pi0(rng.random(n)), of_pi0(rng.random(n)), 0.01) for n in (500, 5000)
     ]
-    few, many = (one.smallest for one in found if one is not None)
+    few, many = (one.smallest for one in changes if one is not None)
     assert 2.5 < few / many < 4  # sqrt(10), and a little more where few rows hold the bet back
 
 
@@ -100,10 +100,10 @@ def test_what_is_not_covered_only_widens(q: tuple[float, ...]) -> None:
     assert 0.25 + gain.mean() <= value + error
     assert 0.25 - loss.mean() >= value - error
     before = of_pi0(rng.random(20_000) < value)
-    found = change_between(before, weighted(rng, 20_000, q_of), 0.005)
-    assert found is not None
-    assert found.low < 0 < found.high
-    assert found.smallest > 0.3  # .34 of pi0 is hidden, or nearly so
+    change = change_between(before, weighted(rng, 20_000, q_of), 0.005)
+    assert change is not None
+    assert change.low < 0 < change.high
+    assert change.smallest > 0.3  # .34 of pi0 is hidden, or nearly so
 
 
 @pytest.mark.parametrize("q", [(0.2, 0.2, 0.2), (0.1, 0.9, 1.0), (0.3, 0.0, 0.0)])
@@ -117,12 +117,12 @@ def test_on_the_shared_part_both_sides_have_one_mean(q: tuple[float, ...]) -> No
         assert gain.mean() == pytest.approx(-loss.mean())
         expected = float(SHARED @ (q_of - 0.25))
         assert gain.mean() == pytest.approx(expected, abs=4 * gain.std() / 100_000**0.5)
-    found = change_between(before, after, 0.005)
-    assert found is not None
-    assert found.low < 0 < found.high
-    assert found.compared == pytest.approx(SHARED.sum(), abs=0.01)
-    assert found.before == pytest.approx(float(SHARED @ q_of), abs=0.01)
-    assert found.smallest < 0.02
+    change = change_between(before, after, 0.005)
+    assert change is not None
+    assert change.low < 0 < change.high
+    assert change.compared == pytest.approx(SHARED.sum(), abs=0.01)
+    assert change.before == pytest.approx(float(SHARED @ q_of), abs=0.01)
+    assert change.smallest < 0.02
 
 
 def rewards_of_units(rng: np.random.Generator, units: int, rows: int, p: float) -> FloatArray:
@@ -167,9 +167,9 @@ def test_limits_fail_no_more_often_than_delta(draw: Draw) -> None:
     rng = np.random.default_rng(5)
     failed = np.zeros(2, dtype=int)
     for _ in range(runs):
-        found = change_between(*draw(rng), delta / 2)
-        assert found is not None
-        failed += [found.low > 0, found.high < 0]
+        change = change_between(*draw(rng), delta / 2)
+        assert change is not None
+        failed += [change.low > 0, change.high < 0]
     assert binomial_tail(int(failed.sum()), runs, delta) > 0.01, failed
     assert all(binomial_tail(int(one), runs, delta / 2) > 0.01 for one in failed), failed
 
@@ -182,9 +182,9 @@ def test_a_change_of_the_smallest_size_is_seen_nine_times_in_ten() -> None:
         other = p + sign * known.smallest
         seen = 0
         for _ in range(300):
-            found = change_between(of_pi0(rng.random(n) < p), of_pi0(rng.random(n) < other), 0.005)
-            assert found is not None
-            seen += found.low > 0 if sign > 0 else found.high < 0
+            change = change_between(of_pi0(rng.random(n) < p), of_pi0(rng.random(n) < other), 0.005)
+            assert change is not None
+            seen += change.low > 0 if sign > 0 else change.high < 0
         assert 0.82 < seen / 300 < 0.98
 
 
@@ -197,6 +197,6 @@ def test_too_few_values_on_a_side_are_not_tested() -> None:
 
 def test_rewards_that_are_all_zero_or_all_one_show_no_change() -> None:
     for reward in (np.zeros(200), np.ones(200)):
-        found = change_between(of_pi0(reward), of_pi0(reward), 0.01)
-        assert found is not None
-        assert found.low < 0 < found.high
+        change = change_between(of_pi0(reward), of_pi0(reward), 0.01)
+        assert change is not None
+        assert change.low < 0 < change.high

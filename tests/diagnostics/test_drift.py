@@ -132,7 +132,7 @@ def test_a_policy_that_hardly_covers_pi0_is_compared_where_it_does() -> None:
     context = rng.integers(0, 2, n)
     action = np.minimum((rng.random((n, 1)) >= np.cumsum(narrow, axis=1)[context]).sum(axis=1), 3)
     uniform = rng.random(n)
-    found = {}
+    changes = {}
     for times in (1.0, 0.7):
         newest = LoggedData.from_arrays(
             contexts=CONTEXTS,
@@ -148,10 +148,10 @@ def test_a_policy_that_hardly_covers_pi0_is_compared_where_it_does() -> None:
             report = check_drift(
                 first, newest, logging_policy=POLICIES[0], deployed=known, within=False
             )
-            found[times, known is None] = report.tests[0]
-    assert found[1.0, False].change.compared == pytest.approx(0.57, abs=0.02)
-    assert "on the 57% of its decisions compared" in str(found[1.0, False])
-    assert {key: one.drifted for key, one in found.items()} == {
+            changes[times, known is None] = report.tests[0]
+    assert changes[1.0, False].change.compared == pytest.approx(0.57, abs=0.02)
+    assert "on the 57% of its decisions compared" in str(changes[1.0, False])
+    assert {key: one.drifted for key, one in changes.items()} == {
         (1.0, True): False,
         (1.0, False): False,
         (0.7, True): False,  # blind: what is not covered may be worth anything
@@ -235,8 +235,8 @@ def test_every_earlier_round_is_held_against_the_newest() -> None:
         report = check_drift(
             earlier, newest, logging_policy=POLICIES[0], deployed=POLICIES, within=False
         )
-        found = {one.what: one.drifted for one in report.tests}
-        assert found == {"round 0 to round 2": True, "round 1 to round 2": False}
+        drifted = {one.what: one.drifted for one in report.tests}
+        assert drifted == {"round 0 to round 2": True, "round 1 to round 2": False}
         assert report.worst.what == "round 0 to round 2"
         assert len(report.findings) == 1
     assert len(check_drift(parts[:1], newest, logging_policy=POLICIES[0]).tests) == 3

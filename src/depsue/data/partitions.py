@@ -210,6 +210,7 @@ class StreamedFold:
         tables, rows = [], []
         for start, table in self.stream.tables():
             keys = self.stream.keys(table, start)
+            # a hash without the salt: whether a unit is sampled does not depend on its fold
             mine = (self.of(keys) == self.which) & (mix64(mix64(keys)) % step == 0)
             tables.append(table.filter(mine))
             rows.append(start + np.flatnonzero(mine))

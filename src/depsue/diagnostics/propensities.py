@@ -555,13 +555,13 @@ def tested(rows: Rows) -> tuple[str, FloatArray]:
     """
     fit, choice, test = (rows.take(part) for part in range(3))
     memory = SeenPropensities.of(fit)
-    best = ("uniform", 0, frequencies(fit), -np.inf)
+    best, fastest = ("uniform", 0, frequencies(fit)), -np.inf
     for name, model in models(fit):
         for use, m in enumerate(memory.over(model, choice)):
             rate = growth(m / choice.propensity) if len(m) else 0.0
-            if rate > best[-1]:
-                best = (name, use, model, rate)
-    name, use, model, _ = best
+            if rate > fastest:
+                best, fastest = (name, use, model), rate
+    name, use, model = best
     words = "" if TRUSTS[use] is None else f", and what was seen in a context ({TRUSTS[use]:g})"
     m = list(memory.over(model, test))[use]
     return name + words, m / test.propensity
