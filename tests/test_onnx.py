@@ -49,9 +49,9 @@ def model(
 ) -> onnx.ModelProto:
     """A model with weights w."""
     head = '<ir_version: 8, opset_import: ["" : 17]>'
-    found = parser.parse_model(f"{head} ours {ends} {{ {body} }}")
-    found.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    return found
+    proto = parser.parse_model(f"{head} ours {ends} {{ {body} }}")
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    return proto
 
 
 def content(body: str, *args: Any) -> bytes:
@@ -118,10 +118,10 @@ def test_runs_are_cut_and_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_go_where_they_are_told() -> None:
-    some = OnnxScores(SCORES.content, places=[7, 0, 2, 3, 4, 5], n_actions=8)
-    found = some(CONTEXTS)
-    np.testing.assert_array_equal(found[:, [7, 0, 2, 3, 4, 5]], SCORES(CONTEXTS))
-    assert (found[:, [1, 6]] == 0).all() and some.n_actions == 8
+    placed = OnnxScores(SCORES.content, places=[7, 0, 2, 3, 4, 5], n_actions=8)
+    scores = placed(CONTEXTS)
+    np.testing.assert_array_equal(scores[:, [7, 0, 2, 3, 4, 5]], SCORES(CONTEXTS))
+    assert (scores[:, [1, 6]] == 0).all() and placed.n_actions == 8
 
 
 def test_one_of_several_outputs_is_named() -> None:
@@ -180,13 +180,13 @@ def test_it_runs_on_one_thread_of_the_cpu() -> None:
     assert SCORES.session.get_providers() == ["CPUExecutionProvider"]
 
 
-def outside(found: onnx.ModelProto, tensor: onnx.TensorProto) -> bytes:
+def outside(proto: onnx.ModelProto, tensor: onnx.TensorProto) -> bytes:
     """The model with a tensor in another file, which is there."""
     Path("w.bin").write_bytes(tensor.raw_data)
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="w.bin")
-    return bytes(found.SerializeToString())
+    return bytes(proto.SerializeToString())
 
 
 def test_a_model_with_files_beside_it_is_refused(
@@ -211,19 +211,21 @@ def test_a_model_with_files_beside_it_is_refused(
 
 def test_every_message_that_can_hold_a_tensor_is_walked() -> None:
     """The field numbers are those of onnx.proto, none is left out."""
-    found: dict[str, dict[int, str]] = {}
+    messages: dict[str, dict[int, str]] = {}
     waiting = ["Model"]
     while waiting:
         name = waiting.pop()
         fields = getattr(onnx, f"{name}Proto").DESCRIPTOR.fields
         kinds = {f.number: f.message_type.name for f in fields if f.message_type is not None}
-        found[name] = {n: kind.removesuffix("Proto") for n, kind in kinds.items()}
+        messages[name] = {n: kind.removesuffix("Proto") for n, kind in kinds.items()}
         waiting += [
-            kind for kind in found[name].values() if kind not in found and kind in TENSORS_BELOW
+            kind
+            for kind in messages[name].values()
+            if kind not in messages and kind in TENSORS_BELOW
         ]
     known = {
         name: {n: k for n, k in below.items() if k in TENSORS_BELOW}
-        for name, below in found.items()
+        for name, below in messages.items()
     }
     assert known == TENSORS_BELOW
     tensor = {f.name: f.number for f in onnx.TensorProto.DESCRIPTOR.fields}

@@ -22,8 +22,8 @@ class Counted:
 
     def __call__(self, contexts: FloatArray) -> FloatArray:
         self.asked += len(contexts)
-        found = np.exp(contexts @ WEIGHTS)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
+        weights = np.exp(contexts @ WEIGHTS)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 class TestPartlyRemembered(PolicyConformance):
@@ -42,9 +42,9 @@ def test_a_model_is_asked_about_new_contexts_only(known: int) -> None:
     memory = CachedRewardModel(OwnRewardModel(model, 4), CONTEXTS[:known])
     model.asked = 0
     expected = Counted()(CONTEXTS)
-    found = memory.predict(CONTEXTS)
+    answer = memory.predict(CONTEXTS)
     assert model.asked == 6 - known
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(answer, expected, rtol=1e-6)
     rows, actions = np.array([5, 0, 3, 0, 2]), np.array([1, 2, 3, 0, 1])
     np.testing.assert_allclose(
         memory.predict_pairs(CONTEXTS, actions, rows), expected[rows, actions], rtol=1e-6
@@ -58,9 +58,9 @@ def test_a_policy_is_asked_about_new_contexts_only(known: int) -> None:
     expected = Counted()(CONTEXTS)
     rows, actions = np.array([5, 0, 3, 0, 2]), np.array([1, 2, 3, 0, 1])
     inner.asked = 0
-    found = policy.log_prob(CONTEXTS, actions, rows)
+    log_prob = policy.log_prob(CONTEXTS, actions, rows)
     assert inner.asked <= 6 - known
-    np.testing.assert_allclose(np.exp(found), expected[rows, actions], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(log_prob), expected[rows, actions], rtol=1e-6)
 
 
 def test_what_is_forgotten_is_asked_for_again() -> None:

@@ -31,8 +31,8 @@ def test_what_stays_keeps_its_odds_and_the_rest_is_never_shown() -> None:
 
 def test_where_nothing_is_left_the_known_ones_are_shown_evenly() -> None:
     only = SoftmaxOfScores(ScoreTable(CONTEXTS, np.zeros((5, 4))), 1.0, [True, False, False, False])
-    found = whole(RestrictedPolicy(only, [False, True, True, True, True]), CONTEXTS)
-    np.testing.assert_allclose(found, np.tile([0, 1 / 3, 1 / 3, 1 / 3, 0], (5, 1)))
+    pi = whole(RestrictedPolicy(only, [False, True, True, True, True]), CONTEXTS)
+    np.testing.assert_allclose(pi, np.tile([0, 1 / 3, 1 / 3, 1 / 3, 0], (5, 1)))
 
 
 @pytest.mark.parametrize("allowed", [[True] * 3, [False] * 4 + [True]])

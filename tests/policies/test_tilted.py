@@ -132,9 +132,9 @@ def test_other_contexts_are_passed_on_and_answered_alike() -> None:
     model = Counting()
     memory, asked = CachedRewardModel(model, CONTEXTS[:3]), model.asked
     for answers in (CachedRewardModel(MODEL), memory):
-        found = answers.predict(CONTEXTS)
-        assert found.dtype == np.float32
-        np.testing.assert_array_equal(found, CachedRewardModel(MODEL, CONTEXTS).predict(CONTEXTS))
+        answer = answers.predict(CONTEXTS)
+        assert answer.dtype == np.float32
+        np.testing.assert_array_equal(answer, CachedRewardModel(MODEL, CONTEXTS).predict(CONTEXTS))
     pairs = memory.predict_pairs(CONTEXTS + 1, np.arange(5))
     np.testing.assert_allclose(pairs, MODEL.predict_pairs(CONTEXTS + 1, np.arange(5)), rtol=1e-6)
     assert pairs.dtype == np.float32 and model.asked == asked + 2
@@ -167,10 +167,10 @@ def test_a_remembered_policy_answers_alike_and_is_saved_as_what_it_remembers(
     np.testing.assert_allclose(whole(policy, CONTEXTS[order]), whole(tilt, CONTEXTS[order]), 1e-6)
     asked, actions = model.asked, np.array([0, 3, 5])
     rows = np.array([3, 1, 0])
-    found = policy.log_prob(CONTEXTS[order], actions, rows)
-    assert model.asked == asked and found[2] == -np.inf
+    log_prob = policy.log_prob(CONTEXTS[order], actions, rows)
+    assert model.asked == asked and log_prob[2] == -np.inf
     np.testing.assert_allclose(
-        found, tilt.log_prob(CONTEXTS[order], actions, np.array([3, 1, 0])), 1e-6
+        log_prob, tilt.log_prob(CONTEXTS[order], actions, np.array([3, 1, 0])), 1e-6
     )
     np.testing.assert_allclose(whole(policy, CONTEXTS), whole(tilt, CONTEXTS), 1e-6)
     own = CachedPolicy(OwnPolicy(lambda x: np.full((len(x), 6), 1 / 6), 6), CONTEXTS)

@@ -40,16 +40,16 @@ def logs(n: int, noise: bool = False, features: Any = FEATURES, r_max: float = 1
 
 
 def test_it_finds_a_linear_truth_also_on_novel_actions() -> None:
-    found = fit_linear(logs(40_000)).predict(CONTEXTS)
-    np.testing.assert_allclose(found, Q, atol=2e-3)
-    found = fit_linear(logs(40_000, r_max=10.0)).predict(CONTEXTS)
-    np.testing.assert_allclose(found, 10 * Q, atol=2e-2)
+    predictions = fit_linear(logs(40_000)).predict(CONTEXTS)
+    np.testing.assert_allclose(predictions, Q, atol=2e-3)
+    predictions = fit_linear(logs(40_000, r_max=10.0)).predict(CONTEXTS)
+    np.testing.assert_allclose(predictions, 10 * Q, atol=2e-2)
 
 
 def test_it_finds_it_through_noise() -> None:
-    found = fit_linear(logs(60_000, noise=True)).predict(CONTEXTS)
-    assert np.abs(found - Q).max() < 0.05
-    assert np.corrcoef(found.ravel(), Q.ravel())[0, 1] > 0.98
+    predictions = fit_linear(logs(60_000, noise=True)).predict(CONTEXTS)
+    assert np.abs(predictions - Q).max() < 0.05
+    assert np.corrcoef(predictions.ravel(), Q.ravel())[0, 1] > 0.98
 
 
 def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ class ModelSoftmax(BasePolicy):
 
     pi(a|x) = even / m + (1 - even) c_a exp(strength s(x, a)) / sum over these m actions, with
     s = (q-hat(x, a) - its mean over them) / scale. The factors c_a hold each action's exposure
-    within limits (see `within_limits`); without limits all are 1.
+    within limits (`exploration.forecast` finds them); without limits all are 1.
 
     Args:
         model: q-hat; one that is optimistic explores what it does not know.
