@@ -2,11 +2,12 @@
 
     depsue demo
     depsue serve demo --home demo-report/shop/campaigns --no-auth --wait 30
-    python examples/shop_traffic.py --seconds 120 [--broken 0.5]
+    python examples/shop_traffic.py --seconds 120 [--broken 0.2]
 
 Users of the shop come, are shown an item, and buy or do not, as the simulated shop knows; rewards
 come a moment later, some twice, some never. With --broken, what the policy decides earns that
-share of what it should: the monitor notices.
+share of what it should: at 0.2 the monitor stops the policy within a minute, and with a share
+nearer to 1, or after healthy traffic, it needs longer.
 """
 
 from __future__ import annotations
