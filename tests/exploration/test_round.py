@@ -105,7 +105,7 @@ def test_objectives_trade_novelty_for_value(world: World, logs: LoggedData) -> N
     most_value = result_of(world, logs, replace(SETTINGS, objective="most value"))
     weighted = result_of(world, logs, replace(SETTINGS, objective=5.0))
     assert most_value.novelty <= most_novelty.novelty
-    assert most_value.anticipated["value"] >= most_novelty.anticipated["value"] - 1e-9
+    assert most_value.choice.value >= most_novelty.choice.value - 1e-9
     assert weighted.novelty > most_value.novelty or most_value.novelty == most_novelty.novelty
 
 

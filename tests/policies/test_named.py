@@ -57,12 +57,12 @@ def onnx_file(path: Path, columns: int = 3, softmax: bool = True) -> np.ndarray[
     """A model of two features; returns its weights."""
     weights = np.random.default_rng(9).normal(size=(2, columns)).astype(np.float32)
     end = "y = Softmax<axis = 1>(s)" if softmax else "y = Identity(s)"
-    found = parser.parse_model(
+    proto = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> ours (float[N, 2] x) => '
         f"(float[N, {columns}] y) {{ s = MatMul(x, w) {end} }}"
     )
-    found.graph.initializer.append(numpy_helper.from_array(weights, "w"))
-    path.write_bytes(found.SerializeToString())
+    proto.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    path.write_bytes(proto.SerializeToString())
     return weights
 
 
@@ -74,40 +74,40 @@ def softmax(scores: Any) -> Any:
 def wide(values: Any = PI, **changed: Any) -> pl.DataFrame:
     """A table: two context columns, a column per item."""
     columns = {"x": CONTEXTS[:, 0], "y": CONTEXTS[:, 1]}
-    items = {one: values[:, place] for place, one in enumerate(IDS)}
+    items = {item: values[:, place] for place, item in enumerate(IDS)}
     return pl.DataFrame({**columns, **items, **changed})
 
 
-def same_after_saving(given: NamedPolicy, expected: Any, folder: Path) -> None:
+def same_after_saving(named: NamedPolicy, expected: Any, folder: Path) -> None:
     """The policy is what is expected, sums to 1, and comes back from its file."""
-    found = given.policy.probabilities(CONTEXTS)
-    np.testing.assert_allclose(found, np.broadcast_to(expected, (3, 4)), rtol=1e-5, atol=1e-9)
-    save(given.policy, folder / "pi0", catalogue=CATALOGUE)
+    pi = named.policy.probabilities(CONTEXTS)
+    np.testing.assert_allclose(pi, np.broadcast_to(expected, (3, 4)), rtol=1e-5, atol=1e-9)
+    save(named.policy, folder / "pi0", catalogue=CATALOGUE)
     again = load(folder / "pi0", catalogue=CATALOGUE)
-    np.testing.assert_array_equal(again.probabilities(CONTEXTS), found)
+    np.testing.assert_array_equal(again.probabilities(CONTEXTS), pi)
     by_folder = named_policy(folder / "pi0", CATALOGUE)
-    np.testing.assert_array_equal(by_folder.policy.probabilities(CONTEXTS), found)
-    assert given.notes and all(isinstance(note, str) for note in given.notes)
+    np.testing.assert_array_equal(by_folder.policy.probabilities(CONTEXTS), pi)
+    assert named.notes and all(isinstance(note, str) for note in named.notes)
 
 
 def test_uniform_is_even_over_the_supported(tmp_path: Path) -> None:
-    given = named_policy("uniform", CATALOGUE)
-    same_after_saving(given, [1 / 3, 1 / 3, 0, 1 / 3], tmp_path)
-    assert "3 supported items" in given.notes[0]
+    named = named_policy("uniform", CATALOGUE)
+    same_after_saving(named, [1 / 3, 1 / 3, 0, 1 / 3], tmp_path)
+    assert "3 supported items" in named.notes[0]
 
 
 def test_logged_is_the_table_of_propensities(tmp_path: Path) -> None:
     p = np.array([0.7, 0.2, 0.1, 0.7 * (1 + 5e-7), 0.1])
-    given = named_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c", "a", "c"]))
-    same_after_saving(given, TABLE, tmp_path)
-    assert len(given.notes) == 1 and "approximation if the real pi0 looked" in given.notes[0]
-    require_drawn_by(given.policy, logs(p, ["a", "b", "c", "a", "c"]))
+    named = named_policy("logged", CATALOGUE, logs=logs(p, ["a", "b", "c", "a", "c"]))
+    same_after_saving(named, TABLE, tmp_path)
+    assert len(named.notes) == 1 and "approximation if the real pi0 looked" in named.notes[0]
+    require_drawn_by(named.policy, logs(p, ["a", "b", "c", "a", "c"]))
 
 
 def test_logged_reads_the_rows_of_pi0_only() -> None:
     mixed = logs([0.7, 0.2, 0.1, 0.4, 0.3], ["a", "b", "c", "a", "new"], rounds=[0, 0, 0, 1, 1])
-    found = named_policy("logged", CATALOGUE, logs=mixed).policy.probabilities(CONTEXTS)
-    np.testing.assert_allclose(found[0], TABLE)
+    pi = named_policy("logged", CATALOGUE, logs=mixed).policy.probabilities(CONTEXTS)
+    np.testing.assert_allclose(pi[0], TABLE)
     with pytest.raises(DataError, match="rows of round 0"):
         named_policy("logged", CATALOGUE, logs=logs([0.3], ["a"], rounds=[1]))
 
@@ -121,9 +121,9 @@ def test_logged_is_renormalised_within_what_certificates_allow(total: float) -> 
 
 
 def test_items_never_logged_get_nothing_and_a_note() -> None:
-    given = named_policy("logged", CATALOGUE, logs=logs([0.7, 0.3], ["a", "b"]))
-    np.testing.assert_allclose(given.policy.probabilities(CONTEXTS)[0], [0.7, 0.3, 0, 0])
-    assert given.notes[1].endswith("never logged get probability 0: 'c'")
+    named = named_policy("logged", CATALOGUE, logs=logs([0.7, 0.3], ["a", "b"]))
+    np.testing.assert_allclose(named.policy.probabilities(CONTEXTS)[0], [0.7, 0.3, 0, 0])
+    assert named.notes[1].endswith("never logged get probability 0: 'c'")
 
 
 def test_logged_refuses_what_is_no_table() -> None:
@@ -143,20 +143,20 @@ def test_logged_refuses_what_is_no_table() -> None:
 
 def test_a_model_of_probabilities(tmp_path: Path) -> None:
     weights = onnx_file(tmp_path / "model.onnx")
-    given = named_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
+    named = named_policy(tmp_path / "model.onnx", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax(CONTEXTS @ weights)
-    same_after_saving(given, expected, tmp_path)
-    assert "in the order of the catalogue" in given.notes[1]
+    same_after_saving(named, expected, tmp_path)
+    assert "in the order of the catalogue" in named.notes[1]
 
 
 def test_a_model_of_scores(tmp_path: Path) -> None:
     weights = onnx_file(tmp_path / "model.onnx", columns=4, softmax=False)
-    given = named_policy(f"scores:{tmp_path}/model.onnx", CATALOGUE, logs=by_context())
+    named = named_policy(f"scores:{tmp_path}/model.onnx", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax((CONTEXTS @ weights)[:, ~NOVEL])
-    same_after_saving(given, expected, tmp_path)
-    assert "the softmax of model.onnx" in given.notes[0]
+    same_after_saving(named, expected, tmp_path)
+    assert "the softmax of model.onnx" in named.notes[0]
 
 
 @pytest.mark.parametrize("with_logs", [True, False])
@@ -194,18 +194,18 @@ def test_a_table_of_probabilities(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"pi0.{kind}"
     table = wide().drop("new")
     table.write_parquet(path) if kind == "parquet" else table.write_csv(path)
-    given = named_policy(path, CATALOGUE, logs=by_context())
-    same_after_saving(given, PI, tmp_path)
-    require_drawn_by(given.policy, by_context())
-    assert given.notes[1] == "contexts of the table: 'x', 'y'"
+    named = named_policy(path, CATALOGUE, logs=by_context())
+    same_after_saving(named, PI, tmp_path)
+    require_drawn_by(named.policy, by_context())
+    assert named.notes[1] == "contexts of the table: 'x', 'y'"
 
 
 def test_a_table_with_named_contexts_in_another_order(tmp_path: Path) -> None:
     table = wide(segment=["u", "v", "w"]).select("segment", "y", "c", "x", "a", "new", "b")
     table.write_parquet(tmp_path / "pi0.parquet")
-    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["x", "y"])
-    same_after_saving(given, PI, tmp_path)
-    assert given.notes[1] == "columns of the table that are not read: 'segment'"
+    named = named_policy(tmp_path / "pi0.parquet", CATALOGUE, contexts=["x", "y"])
+    same_after_saving(named, PI, tmp_path)
+    assert named.notes[1] == "columns of the table that are not read: 'segment'"
     with pytest.raises(DataError, match="unless a mapping says how to read text"):
         named_policy(tmp_path / "pi0.parquet", CATALOGUE)
     with pytest.raises(ConfigError, match=r"contexts=\['x'\]"):
@@ -224,17 +224,17 @@ def test_a_table_read_as_the_mapping_reads_the_logs(tmp_path: Path) -> None:
     rows = rows.with_columns(x=pl.Series(CONTEXTS[:, 0]), land=pl.Series(lands))
     rows.write_parquet(tmp_path / "logs.parquet")
     own = read_from(tmp_path / "logs.parquet", mapping, CATALOGUE)
-    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=own, contexts=mapping)
-    np.testing.assert_allclose(given.policy.probabilities(own.contexts), PI, rtol=1e-9)
-    require_drawn_by(given.policy, own)
+    named = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=own, contexts=mapping)
+    np.testing.assert_allclose(named.policy.probabilities(own.contexts), PI, rtol=1e-9)
+    require_drawn_by(named.policy, own)
 
 
 def test_a_table_without_contexts_is_one_row(tmp_path: Path) -> None:
     pl.DataFrame({"a": [0.7], "b": [0.2], "c": [0.1]}).write_csv(tmp_path / "pi0.csv")
     mapping = LogMapping(action="item", reward="click", propensity="p")
     for contexts in ((), mapping):
-        given = named_policy(tmp_path / "pi0.csv", CATALOGUE, contexts=contexts)
-        np.testing.assert_allclose(given.policy.probabilities(np.zeros((1, 1)))[0], TABLE)
+        named = named_policy(tmp_path / "pi0.csv", CATALOGUE, contexts=contexts)
+        np.testing.assert_allclose(named.policy.probabilities(np.zeros((1, 1)))[0], TABLE)
 
 
 @pytest.mark.parametrize("width", [3, 4])
@@ -242,8 +242,8 @@ def test_a_table_with_a_column_of_lists(tmp_path: Path, width: int) -> None:
     lists = (PI if width == 4 else PI[:, ~NOVEL]).tolist()
     table = wide().select("x", "y").with_columns(probabilities=pl.Series(lists))
     table.write_parquet(tmp_path / "pi0.parquet")
-    given = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
-    same_after_saving(given, PI, tmp_path)
+    named = named_policy(tmp_path / "pi0.parquet", CATALOGUE, logs=by_context())
+    same_after_saving(named, PI, tmp_path)
     short = table.with_columns(probabilities=pl.Series([[0.5, 0.5]] * 3))
     short.write_parquet(tmp_path / "pi0.parquet")
     with pytest.raises(DataError, match="shape .3, 2.*lists of 3 or 4, in the order"):
@@ -253,16 +253,16 @@ def test_a_table_with_a_column_of_lists(tmp_path: Path, width: int) -> None:
 def test_a_table_of_scores(tmp_path: Path) -> None:
     scores = np.random.default_rng(1).normal(size=(3, 4))
     wide(scores).write_parquet(tmp_path / "s.parquet")
-    given = named_policy(f"scores:{tmp_path}/s.parquet", CATALOGUE, logs=by_context())
+    named = named_policy(f"scores:{tmp_path}/s.parquet", CATALOGUE, logs=by_context())
     expected = np.zeros((3, 4))
     expected[:, ~NOVEL] = softmax(scores[:, ~NOVEL])
-    same_after_saving(given, expected, tmp_path)
+    same_after_saving(named, expected, tmp_path)
 
 
 def test_rows_rounded_in_a_csv_are_renormalised(tmp_path: Path) -> None:
     wide(PI * 1.0004).write_csv(tmp_path / "pi0.csv")
-    given = named_policy(tmp_path / "pi0.csv", CATALOGUE, logs=by_context())
-    same_after_saving(given, PI, tmp_path)
+    named = named_policy(tmp_path / "pi0.csv", CATALOGUE, logs=by_context())
+    same_after_saving(named, PI, tmp_path)
 
 
 def test_a_repeated_context_must_have_one_answer(tmp_path: Path) -> None:

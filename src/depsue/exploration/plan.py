@@ -189,15 +189,15 @@ class Plan:
         would = "nothing shows that more rows would do: so far q-hat sees too little difference"
         if more is not None and more.rows is not None:
             would = f"about {about_rows(more.rows)} rows would do for {more.novelty:.1%}"
-        said = f"not enough data for more than the certain level, {certain:.1%}: {would}"
+        why = f"not enough data for more than the certain level, {certain:.1%}: {would}"
         if pick.novelty < certain - 1e-9:
-            said += f"; by the objective, {pick.novelty:.1%} at value {pick.value:.3f} is better"
+            why += f"; by the objective, {pick.novelty:.1%} at value {pick.value:.3f} is better"
         if pick.headroom < 0:
-            said += (
+            why += (
                 f"; pi0 itself is not likely to be certified: its bound would lie "
                 f"{-pick.headroom:.1%} of its value below the floor of {pick.binds!r}"
             )
-        return said
+        return why
 
     @property
     def needed_rests_on(self) -> str:
@@ -263,15 +263,15 @@ class Plan:
 
 
 def _why_enough(pick: Point, settings: ExploreSettings) -> str:
-    said = (
+    why = (
         f"{in_words(settings.objective)} among levels that are likely to pass (three times in four "
         "or more)"
     )
     if pick.what != "certified":
-        return f"{said}, what is certain and pi0"
+        return f"{why}, what is certain and pi0"
     several = len(settings.promises) > 1
     return (
-        f"{said}; the bound on its value is likely to lie {pick.headroom:.1%} of V(pi0) above the "
+        f"{why}; the bound on its value is likely to lie {pick.headroom:.1%} of V(pi0) above the "
         "floor" + (f" in the promise that binds, {pick.binds!r}" if several else "") + ", or more"
     )
 

@@ -512,11 +512,6 @@ class Explored:
         return self.choice.why
 
     @property
-    def anticipated(self) -> Mapping[str, float]:
-        """value / V(pi0) and novelty that the select fold promised."""
-        return {"value": self.choice.value, "novelty": self.choice.novelty}
-
-    @property
     def model(self) -> RewardModel:
         """q-hat, which a control variate in the certificate rests on."""
         return self.candidate.model

@@ -236,7 +236,7 @@ def _explore(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Clo
                 "need": verdict.need,
                 "bound_name": certificate.bound,
                 "levels_tested": certificate.tested,
-                "anticipated": d.explored.anticipated["value"],
+                "anticipated": d.explored.choice.value,
                 "trust": d.explored.candidate.trust,
                 **measured.truth[d.k],
             }
