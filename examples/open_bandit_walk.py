@@ -70,6 +70,6 @@ def walk(name: str, logs: Path, items: Path, mapping: LogMapping, home: Path) ->
     candidate = campaign.train()
     attempt = campaign.certify()
     verdict = Certificate.from_json(attempt.certificate or "")
-    certified = campaign.state().before(len(rows)).folds.certify  # the verdict has been given
+    certified = campaign.state().inputs(len(rows)).folds.certify  # the verdict has been given
     clicks = int((certified.reward > 0).sum())
     return Walk(name, report, planned, candidate, verdict, clicks, campaign)
