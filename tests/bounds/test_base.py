@@ -107,3 +107,24 @@ def test_a_pass_must_see_every_value() -> None:
     assert run.concluded().n == 100
     with pytest.raises(ConfigError, match="known after its last pass"):
         BoundRun(Hcope(), terms, 100, 0.05).concluded()
+
+
+@pytest.mark.parametrize("bend", [0.01, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("root", [1e-7, 0.01, 0.3, 0.77])
+def test_the_search_for_the_last_rejected_is_short(root: float, bend: float) -> None:
+    """Bisection needs 34 steps; interpolation that rounds onto an end must not fall back to it."""
+    asked: list[float] = []
+
+    def excess(m: float) -> float:
+        asked.append(m)
+        return math.log1p(bend * (1 - m)) - math.log1p(bend * (1 - root))
+
+    last_rejected(excess, 0.0, 1.0)
+    assert len(asked) <= 14
+
+
+def test_moments_of_nothing_add_nothing() -> None:
+    nothing = MergedMoments.of(np.zeros(0))
+    some = MergedMoments.of(np.array([1.0, 2.0, 6.0]))
+    assert (nothing + some).mean == (some + nothing).mean == 3.0
+    assert (nothing + nothing).n == 0

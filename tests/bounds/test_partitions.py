@@ -39,6 +39,7 @@ def test_partitions_do_not_matter_where_it_is_hard(name: str) -> None:
         assert (merged.n, merged.delta) == (expected.n, expected.delta)
         assert merged.value == pytest.approx(expected.value, rel=1e-9, abs=1e-9)
         assert merged.mean == pytest.approx(expected.mean, rel=1e-12)
+        assert expected.mean == pytest.approx(float(values.mean()), rel=1e-9)
         assert merged.constants.keys() == expected.constants.keys()
         for name, constant in expected.constants.items():
             if isinstance(constant, float):
