@@ -29,8 +29,8 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.errors import require
 from depsue.exploration.headroom import MixtureSums, Requirement, Sums
+from depsue.exploration.learning import FIRST_NOVEL_STRENGTH, Calibration
 from depsue.exploration.settings import ExploreSettings
-from depsue.exploration.trust import Calibration
 from depsue.policies import Mixture, SoftmaxOfScores, Uniform
 from depsue.policies.base import whole
 from depsue.policies.cached import single
@@ -52,8 +52,6 @@ FURTHER = (1.0, 2.0, 4.0)
 LOGGED_SHARES, LOGGED_STRENGTHS = (0.0, 0.5, 0.8), (0.5, 1.0, 2.0)
 """Shares of pi0 and strengths of the tilt beside it, where pi0 cannot be called."""
 NOVEL_STRENGTHS = (1.0, 2.0, 4.0, 8.0)
-FIRST_NOVEL_STRENGTH = 2.0
-"""Of the choice among novel actions; the first where nothing is known of them yet."""
 SEEN = 1e-30
 """Actions that base shows more seldom count as never shown: their inverse is out of range."""
 DOUBT = 0.5

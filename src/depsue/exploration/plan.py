@@ -21,7 +21,8 @@ from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
 from depsue.errors import is_real, require, require_settings, short
 from depsue.exploration.forecast import Candidate, Tilt
-from depsue.exploration.round import Fit, FrozenCandidate, Prospect, RoundInputs, look_ahead
+from depsue.exploration.learning import Fit
+from depsue.exploration.round import FrozenCandidate, Prospect, RoundInputs, look_ahead
 from depsue.exploration.rows_needed import (
     AssumedRows,
     MoreRows,

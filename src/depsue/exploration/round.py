@@ -11,13 +11,12 @@ what pi_old earned above the floor; once they have been, their own rewards count
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from depsue import rng
 from depsue.certificates import (
     Ceiling,
     Certificate,
@@ -37,20 +36,17 @@ from depsue.errors import ConfigError, require, require_settings
 from depsue.exploration.choices import Choice, Expected, choices, ranked
 from depsue.exploration.forecast import (
     FEWEST_REWARDS,
-    FIRST_NOVEL_STRENGTH,
     Candidate,
     Forecast,
     LoggedForecast,
 )
 from depsue.exploration.headroom import clip_for, headroom, likely, margins, run_around
+from depsue.exploration.learning import Fit, apart_from, learn
 from depsue.exploration.settings import ExploreSettings, worth
-from depsue.exploration.trust import trust_on_hidden_items
 from depsue.policies import BasePolicy, Mixture
-from depsue.policies.cached import CachedPolicy, CachedRewardModel
+from depsue.policies.cached import CachedPolicy
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
-from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards
-from depsue.rewards.mlp import heldout_split
 
 STEPS = {False: 0.001, True: 0.01}
 """Between levels; wider once novel actions have been shown, where far more is possible."""
@@ -59,9 +55,6 @@ MOST_WHEN_PAIRED = 0.9
 BOUNDS = ("normal", "betting", "smoothing")
 MOST_PAIRS = 30_000_000
 """Contexts x actions that these are compared on."""
-
-Fit = Callable[[LoggedData], RewardModel]
-"""Fits a reward model of one's own to rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,44 +315,40 @@ def look_ahead(
             require_drawn_by(base, fold)
     readable = joined([folds.learn, folds.select])
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
-    rows = joined([*_apart(inputs.earlier, folds.certify), folds.learn])
-    if len(rows) > settings.most_rows:
-        draw = rng.generator(seed, "rows for q-hat")
-        rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
-    seen, heldout = heldout_split(rows, settings.rewards, seed=seed)
-    calibrating = joined([heldout, folds.select])
-    contexts = joined([rows, calibrating]).contexts
-    fitted, hopeful = _fitted(rows, seen, settings, seed, fit, watch)
-    model = CachedRewardModel(fitted, contexts)
-    novel_model = None if hopeful is None else CachedRewardModel(hopeful, contexts)
-    trust = inputs.trust
-    if trust is None:
-        trust = 1.0 if fit is not None else _rehearsed(rows, settings, seed)
+    learned = learn(
+        joined([*apart_from(inputs.earlier, folds.certify), folds.learn]),
+        folds.select,
+        settings,
+        trust=inputs.trust,
+        seed=seed,
+        fit=fit,
+        watch=watch,
+    )
     clip = clip_for(len(folds.certify))
     forecast: Forecast
     if pi0 is not None and base is not None:
         forecast = Forecast(
             folds.select,
-            model,
+            learned.model,
             pi0,
             base,
             clip=clip,
             seed=seed,
             promises=settings.promises,
-            novel_model=novel_model,
-            calibrating=calibrating,
-            trust=trust,
+            novel_model=learned.novel_model,
+            calibrating=learned.calibrating,
+            trust=learned.trust,
         )
     else:
         forecast = LoggedForecast(
-            seen,
-            calibrating,
-            model,
+            learned.seen,
+            learned.calibrating,
+            learned.model,
             clip=clip,
             seed=seed,
             promises=settings.promises,
-            novel_model=novel_model,
-            trust=trust,
+            novel_model=learned.novel_model,
+            trust=learned.trust,
         )
     step = STEPS[forecast.shown]
     most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
@@ -376,8 +365,8 @@ def look_ahead(
         logging_policy=pi0,
         base=base,
         settings=settings,
-        model=model,
-        contexts=contexts,
+        model=learned.model,
+        contexts=learned.contexts,
         forecast=forecast,
         rules=rules,
         n=independent_values(readable, folds.certify),
@@ -397,49 +386,6 @@ def independent_values(readable: LoggedData, certify: LoggedData) -> float:
     rows, units = float(readable.reward.var()), float(means.var())
     less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
     return min(len(certify.units) / less, float(len(certify)))
-
-
-def _fitted(
-    rows: LoggedData,
-    seen: LoggedData,
-    settings: ExploreSettings,
-    seed: int,
-    fit: Fit | None,
-    watch: Watch,
-) -> tuple[RewardModel, RewardModel | None]:
-    """q-hat, and what chooses among novel actions if that is not q-hat."""
-    if fit is not None:
-        return fit(seen), None
-    if rows.catalogue.features is None:  # nothing tells items apart: every prediction is the mean
-        flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
-        return LinearRewardModel(float(seen.reward.mean()), *flat, rows.r_max), None
-    networks = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
-    linear = fit_linear(seen)
-    hopeful = None
-    if settings.novel == "optimistic":
-        hopeful = Blend([networks.combined("optimistic"), linear])
-    return Blend([networks, linear]), hopeful
-
-
-def _apart(earlier: Sequence[LoggedData], certify: LoggedData) -> list[LoggedData]:
-    """Earlier rounds without the units that will certify: what was learned must not know them."""
-    apart = []
-    for rows in earlier:
-        if rows.unit is None or rows.units is None or certify.units is None:
-            apart.append(rows)
-            continue
-        others = np.flatnonzero(~np.isin(rows.units[rows.unit], certify.units))
-        if len(others):
-            apart.append(rows.take(others))
-    return apart
-
-
-def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
-    """How far q-hat is believed of what it has not seen."""
-    if rows.catalogue.features is None:
-        return 0.0
-    strength, even = FIRST_NOVEL_STRENGTH, settings.even_share
-    return trust_on_hidden_items(rows, settings.rewards, strength=strength, even=even, seed=seed)
 
 
 def _sharpened(

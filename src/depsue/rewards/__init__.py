@@ -2,7 +2,14 @@
 
 from depsue.rewards.base import BaseRewardModel
 from depsue.rewards.linear import LinearRewardModel, fit_linear
-from depsue.rewards.mlp import CQL, FitReport, MlpRewardModel, RewardSettings, fit_rewards
+from depsue.rewards.mlp import (
+    CQL,
+    FitReport,
+    MlpRewardModel,
+    RewardSettings,
+    fit_rewards,
+    heldout_split,
+)
 from depsue.rewards.simple import Blend, OwnRewardModel
 
 __all__ = [
@@ -16,4 +23,5 @@ __all__ = [
     "RewardSettings",
     "fit_linear",
     "fit_rewards",
+    "heldout_split",
 ]

@@ -1,30 +1,150 @@
-"""How well does q-hat choose among actions that it has never seen? A rehearsal on the logs.
+"""What a round learns of rewards: q-hat, its calibration, and how far it is believed.
 
-Some supported actions are hidden: their rows are kept from a reward model, which then chooses among
-them as it would among novel ones. What that choice is worth can be read off the hidden rows, for
-these actions were shown. It says how much of what q-hat promises will come true where the logs
-cannot say so themselves: of novel actions before they have been shown, and of supported ones that
-a policy shows far more often than the logs do. Before that, level and slope of q-hat are corrected
-on rows that it was not fitted on (`Calibration`).
+`learn` fits q-hat on the rows that may teach. `Calibration` corrects its level and slope on rows
+that it was not fitted on. `trust_on_hidden_items` is a rehearsal: some supported actions are
+hidden, their rows are kept from a reward model, which then chooses among them as it would among
+novel ones. What that choice is worth can be read off the hidden rows, for these actions were shown.
+It says how much of what q-hat promises will come true where the logs cannot say so themselves: of
+novel actions before they have been shown, and of supported ones that a policy shows far more often
+than the logs do.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from depsue import rng
 from depsue.data.checks import FloatArray, Mask
-from depsue.data.logs import LoggedData
+from depsue.data.logs import LoggedData, joined
+from depsue.exploration.settings import ExploreSettings
+from depsue.policies.cached import CachedRewardModel
 from depsue.policies.tilted import ModelSoftmax
+from depsue.progress import Watch, silent
 from depsue.protocols import RewardModel
-from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
-from depsue.rewards.mlp import heldout_split
+from depsue.rewards import (
+    Blend,
+    LinearRewardModel,
+    RewardSettings,
+    fit_linear,
+    fit_rewards,
+    heldout_split,
+)
 
+FIRST_NOVEL_STRENGTH = 2.0
+"""Of the choice among novel actions; the first where nothing is known of them yet."""
 STEADY = 50
 """Rows for which the common calibration counts in that of novel, or of supported, actions."""
+
+Fit = Callable[[LoggedData], RewardModel]
+"""Fits a reward model of one's own to rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedRewards:
+    """What a round knows of rewards before it compares policies.
+
+    Args:
+        model: q-hat, which remembers its answers at `contexts`.
+        novel_model: what chooses among novel actions, if that is not q-hat.
+        trust: share of q-hat's promises about what it has not seen that is believed.
+        seen: rows that q-hat was fitted on.
+        calibrating: rows that it was not fitted on.
+        contexts: (u, d) the distinct contexts of all of them.
+    """
+
+    model: CachedRewardModel
+    novel_model: CachedRewardModel | None
+    trust: float
+    seen: LoggedData
+    calibrating: LoggedData
+    contexts: FloatArray
+
+
+def learn(
+    rows: LoggedData,
+    select: LoggedData,
+    settings: ExploreSettings,
+    *,
+    trust: float | None,
+    seed: int,
+    fit: Fit | None = None,
+    watch: Watch = silent,
+) -> LearnedRewards:
+    """Fit q-hat, keep rows to calibrate it on, and rehearse how far it is to be believed.
+
+    Args:
+        rows: what may teach.
+        select: the select fold, which calibrates.
+        settings: how.
+        trust: of an earlier round; None is to rehearse now.
+        seed: of the draws and of the networks.
+        fit: fits a reward model of one's own, which is taken at its word; None fits q-hat.
+        watch: shows progress.
+    """
+    if len(rows) > settings.most_rows:
+        draw = rng.generator(seed, "rows for q-hat")
+        rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
+    seen, heldout = heldout_split(rows, settings.rewards, seed=seed)
+    calibrating = joined([heldout, select])
+    contexts = joined([rows, calibrating]).contexts
+    fitted, hopeful = _fitted(rows, seen, settings, seed, fit, watch)
+    if trust is None:
+        trust = 1.0 if fit is not None else _rehearsed(rows, settings, seed)
+    return LearnedRewards(
+        model=CachedRewardModel(fitted, contexts),
+        novel_model=None if hopeful is None else CachedRewardModel(hopeful, contexts),
+        trust=trust,
+        seen=seen,
+        calibrating=calibrating,
+        contexts=contexts,
+    )
+
+
+def apart_from(earlier: Sequence[LoggedData], certify: LoggedData) -> list[LoggedData]:
+    """Earlier rounds without the units that will certify: what was learned must not know them."""
+    apart = []
+    for rows in earlier:
+        if rows.unit is None or rows.units is None or certify.units is None:
+            apart.append(rows)
+            continue
+        others = np.flatnonzero(~np.isin(rows.units[rows.unit], certify.units))
+        if len(others):
+            apart.append(rows.take(others))
+    return apart
+
+
+def _fitted(
+    rows: LoggedData,
+    seen: LoggedData,
+    settings: ExploreSettings,
+    seed: int,
+    fit: Fit | None,
+    watch: Watch,
+) -> tuple[RewardModel, RewardModel | None]:
+    """q-hat, and what chooses among novel actions if that is not q-hat."""
+    if fit is not None:
+        return fit(seen), None
+    if rows.catalogue.features is None:  # nothing tells items apart: every prediction is the mean
+        flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
+        return LinearRewardModel(float(seen.reward.mean()), *flat, rows.r_max), None
+    networks = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
+    linear = fit_linear(seen)
+    hopeful = None
+    if settings.novel == "optimistic":
+        hopeful = Blend([networks.combined("optimistic"), linear])
+    return Blend([networks, linear]), hopeful
+
+
+def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
+    """How far q-hat is believed of what it has not seen."""
+    if rows.catalogue.features is None:
+        return 0.0
+    strength, even = FIRST_NOVEL_STRENGTH, settings.even_share
+    return trust_on_hidden_items(rows, settings.rewards, strength=strength, even=even, seed=seed)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError
 from depsue.exploration.forecast import Forecast
+from depsue.exploration.learning import Calibration, trust_on_hidden_items
 from depsue.exploration.settings import in_words, require_objective, worth
-from depsue.exploration.trust import Calibration, trust_on_hidden_items
 from depsue.policies import Uniform
 from depsue.policies.tilted import Tilted
 from depsue.rewards import OwnRewardModel, RewardSettings
