@@ -32,13 +32,13 @@ from depsue.certificates import (
     Reads,
     Rules,
     certify,
-    three_folds,
 )
 from depsue.data import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
 from depsue.policies import OwnPolicy, Uniform
+from depsue.testing.splits import split
 
 PIECE, ACTIONS, NEW, GROUPS = 1_000_000, 50, 5, 200
 BYTES_A_ROW = 16
@@ -116,10 +116,10 @@ def certified(given: argparse.Namespace) -> dict[str, object]:
     start, before = time.perf_counter(), time.process_time()
     if given.way == "memory":
         logs = read_from(path, mapping, CATALOGUE)
-        certificate = certify(levels, three_folds(logs, "benchmark"), rules, Reads())
+        certificate = certify(levels, split(logs, "benchmark"), rules, Reads())
         ready = start
     else:
-        folds = three_folds(LogStream.open(path, mapping, CATALOGUE), "benchmark")
+        folds = split(LogStream.open(path, mapping, CATALOGUE), "benchmark")
         ready = time.perf_counter()
         certificate = certify(levels, folds, rules, Reads())
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -10,12 +10,13 @@ from matplotlib.figure import Figure
 
 from depsue import rng
 from depsue.campaigns import Campaign
-from depsue.certificates import MixtureLadder, Reads, Rules, certify, three_folds
+from depsue.certificates import MixtureLadder, Reads, Rules, certify
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.policies import ByItem, Uniform
 from depsue.promises import Floor, Promise
 from depsue.testing.bounds import binomial_tail
+from depsue.testing.splits import split
 from depsue.world import RewardTable, World
 
 BOUNDS = ("normal", "smoothing", "betting")
@@ -119,7 +120,7 @@ def study(
         bounds: dict[str, list[float]] = {bound: [] for bound in BOUNDS}
         for replication in range(replications):
             other = world.reseeded(rng.derive(seed, name, n, replication))
-            folds = three_folds(other.deploy(world.logging_policy, n, round=0), "open bandit")
+            folds = split(other.deploy(world.logging_policy, n, round=0), "open bandit")
             for bound in BOUNDS:
                 rules = Rules((promise,), DELTA, bound)
                 bounds[bound].append(certify(levels, folds, rules, Reads()).verdicts[0].bound)

@@ -33,6 +33,14 @@ def derive(seed: int, *names: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1  # torch takes signed 64 bits
 
 
+def secret(seed: int, *names: object) -> str:
+    """64 hexadecimal digits for the stream `names` below `seed`: a secret that can be had again.
+
+    For simulations only: a ledger draws its secrets.
+    """
+    return hashlib.sha256(f"secret {derive(seed, *names)}".encode()).hexdigest()
+
+
 def generator(seed: int, *names: object) -> np.random.Generator:
     """A numpy generator for the stream `names` below `seed`."""
     return np.random.Generator(np.random.PCG64(derive(seed, *names)))

@@ -15,7 +15,6 @@ from depsue.certificates import (
     Reads,
     Rules,
     certify,
-    three_folds,
     verify,
 )
 from depsue.certificates.promise_test import PromiseTest
@@ -25,6 +24,7 @@ from depsue.estimators import MIPS
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Promise
 from depsue.rewards import OwnRewardModel
+from depsue.testing.splits import split
 
 DRAW = np.random.default_rng(3)
 U, A, CLIP = 5, 6, 1.5
@@ -110,7 +110,7 @@ def test_a_model_that_says_nothing_gets_no_coefficient() -> None:
 
 
 LOGS = drawn(6000, 7)
-FOLDS = three_folds(LOGS, "control")
+FOLDS = split(LOGS, "control")
 
 
 def certified(old: OwnPolicy = BETTER, **rules: Any) -> tuple[Certificate, Mixture]:

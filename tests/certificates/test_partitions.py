@@ -20,7 +20,6 @@ from depsue.certificates import (
     Rules,
     certify,
     strict,
-    three_folds,
     verify,
 )
 from depsue.certificates.rules import Control
@@ -31,6 +30,7 @@ from depsue.errors import ConfigError, DataError, DepsueError
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
+from depsue.testing.splits import split
 
 N, BATCH = 3000, 700
 FEATURES = np.random.default_rng(1).normal(size=(5, 2))
@@ -97,8 +97,8 @@ def both(
     """The certificate in memory, and the one by streaming."""
     logs = read_mapped(Source.of(TABLE), mapping, CATALOGUE)
     rules_in_memory = replace(rules, assumptions=(*rules.assumptions, *mapping.assumptions))
-    expected = certify(levels, three_folds(logs, "spring"), rules_in_memory, Reads(), **more)
-    streamed = certify(levels, three_folds(stream(mapping), "spring"), rules, Reads(), **more)
+    expected = certify(levels, split(logs, "spring"), rules_in_memory, Reads(), **more)
+    streamed = certify(levels, split(stream(mapping), "spring"), rules, Reads(), **more)
     return expected, streamed
 
 
@@ -167,7 +167,7 @@ def test_the_batch_changes_nothing(batch: int, bound: str) -> None:
     rows, rules = TABLE[:400], Rules(PROMISES[:2], clip=4.0, bound=bound)
     levels = MixtureLadder((BETTER, NOVEL), SHARES[:1])
     expected, streamed = (
-        certify(levels, three_folds(stream(batch=size, rows=rows), "spring"), rules, Reads())
+        certify(levels, split(stream(batch=size, rows=rows), "spring"), rules, Reads())
         for size in (100, batch)
     )
     assert_same(asdict(expected), asdict(streamed))
@@ -212,8 +212,8 @@ def test_the_hash_is_that_of_the_rows_in_memory(
 
 def test_folds_hold_the_rows_that_they_hold_in_memory() -> None:
     for mapping in (MAPPING, BY_UNIT):
-        expected = three_folds(read_mapped(Source.of(TABLE), mapping, CATALOGUE), "spring")
-        streamed = three_folds(stream(mapping), "spring")
+        expected = split(read_mapped(Source.of(TABLE), mapping, CATALOGUE), "spring")
+        streamed = split(stream(mapping), "spring")
         for name in ("learn", "select", "certify"):
             fold = getattr(streamed, name)
             assert fold.sample(10**9).hash == getattr(expected, name).hash
@@ -234,7 +234,7 @@ def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
 
 def test_an_attempt_is_counted_before_the_rows_are_read() -> None:
     reads, rules = Reads(retries=True), Rules(clip=4.0)
-    folds = three_folds(stream(), "spring")
+    folds = split(stream(), "spring")
 
     def crash(contexts: Any) -> Any:
         assert reads.count(folds.data) == 1
@@ -245,7 +245,7 @@ def test_an_attempt_is_counted_before_the_rows_are_read() -> None:
     again = certify(LEVELS, folds, rules, reads)
     assert again.attempt == 2 and again.delta == pytest.approx(0.05 / 4)
     once, logs = Reads(), read_mapped(Source.of(TABLE), MAPPING, CATALOGUE)
-    certify(LEVELS, three_folds(logs, "summer"), rules, once)
+    certify(LEVELS, split(logs, "summer"), rules, once)
     with pytest.raises(ConfigError, match=r"one verdict.*attempt 2"):  # the same rows, streamed
         certify(LEVELS, folds, rules, once)
 
@@ -261,7 +261,7 @@ def test_a_certificate_can_be_verified_by_streaming_and_in_memory() -> None:
         assert not other.equal and "bound" in str(other)
         fewer = verify(streamed, stream(mapping, rows=TABLE[1:]), policy)
         assert "the logs have the hash" in str(fewer)
-    in_memory = certify(LEVELS, three_folds(logs, "spring"), Rules(clip=4.0), Reads())
+    in_memory = certify(LEVELS, split(logs, "spring"), Rules(clip=4.0), Reads())
     policy = LEVELS.policy(SHARES[:, 1].tolist().index(in_memory.shares[1]))
     assert verify(in_memory, stream(BY_UNIT), policy).equal
 
@@ -283,13 +283,13 @@ def test_malformed_rows_are_named_and_nothing_is_counted(name: str) -> None:
     column = expression.meta.output_name()
     broken = pl.when(pl.int_range(pl.len()) == 2950).then(expression).otherwise(column)
     with pytest.raises(DataError, match=words):
-        three_folds(stream(BY_UNIT, rows=TABLE.with_columns(broken.alias(column))), "spring")
+        split(stream(BY_UNIT, rows=TABLE.with_columns(broken.alias(column))), "spring")
 
 
 def test_a_file_that_breaks_off_gives_no_certificate(tmp_path: Path) -> None:
     for k in range(3):
         TABLE.write_parquet(tmp_path / f"{k}.parquet")
-    folds = three_folds(LogStream.open(tmp_path, MAPPING, CATALOGUE), "spring")
+    folds = split(LogStream.open(tmp_path, MAPPING, CATALOGUE), "spring")
     whole = (tmp_path / "1.parquet").read_bytes()
     (tmp_path / "1.parquet").write_bytes(whole[: len(whole) // 2])
     reads = Reads()
@@ -300,7 +300,7 @@ def test_a_file_that_breaks_off_gives_no_certificate(tmp_path: Path) -> None:
 
 def test_files_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
     TABLE.write_csv(tmp_path / "0.csv")
-    folds = three_folds(LogStream.open(tmp_path / "0.csv", MAPPING, CATALOGUE), "spring")
+    folds = split(LogStream.open(tmp_path / "0.csv", MAPPING, CATALOGUE), "spring")
     TABLE[:-1].write_csv(tmp_path / "0.csv")
     with pytest.raises(DepsueError, match=r"must not change.*2,999 rows.*3,000.*copy"):
         certify(LEVELS, folds, Rules(clip=4.0), Reads())
@@ -309,7 +309,7 @@ def test_files_that_change_meanwhile_are_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_had_by_streaming_is_refused_before_it_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    folds, reads = three_folds(stream(BY_UNIT), "spring"), Reads()
+    folds, reads = split(stream(BY_UNIT), "spring"), Reads()
     with pytest.raises(ConfigError, match=r"hcope clips rows.*'user'.*normal, betting"):
         certify(LEVELS, folds, RULES["hcope, absolute"], reads)
     monkeypatch.setattr(strict, "MOST_UNITS", 5)
@@ -320,12 +320,12 @@ def test_what_cannot_be_had_by_streaming_is_refused_before_it_counts(
         stream(batch=0)
     rules = Rules((Promise(segment=("country", "DK")),))
     with pytest.raises(DataError, match=r"a segment needs rows.*'country'.*'DK'"):
-        certify(LEVELS, three_folds(stream(), "spring"), rules, Reads())
+        certify(LEVELS, split(stream(), "spring"), rules, Reads())
     with pytest.raises(DataError, match=r"every fold needs at least one row.*fold \d of 3"):
-        three_folds(stream(rows=TABLE[:4]), "spring")
+        split(stream(rows=TABLE[:4]), "spring")
     two = TABLE.with_columns(one=pl.int_range(pl.len()) % 2)
     with pytest.raises(ConfigError, match=r"logs of one round.*\[0, 1\]"):
-        three_folds(stream(replace(MAPPING, round="one"), rows=two), "spring")
+        split(stream(replace(MAPPING, round="one"), rows=two), "spring")
 
 
 def test_what_the_mapping_assumes_is_said() -> None:

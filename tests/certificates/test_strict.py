@@ -15,11 +15,11 @@ from depsue.certificates import (
     Folds,
     MixtureLadder,
     Reads,
+    Registration,
     Rules,
     ceiling,
     certify,
     safety_terms,
-    three_folds,
 )
 from depsue.certificates.promise_test import PromiseTest
 from depsue.data import Catalogue, LoggedData
@@ -29,6 +29,7 @@ from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.savable import hash_of
 from depsue.testing.bounds import binomial_tail
+from depsue.testing.splits import split
 
 RUNS, DELTA = 1000, 0.2
 """At this level 1,000 small samples tell a right rate from a wrong one."""
@@ -66,7 +67,8 @@ def rows(draw: np.random.Generator, n: int, copies: int = 1, **more: Any) -> Log
 
 def folds_of(logs: LoggedData, data: str = "rows") -> Folds:
     """All rows certify: the split has tests of its own."""
-    return Folds(logs, logs, logs, data, "test", (0.1, 0.1, 0.8), 0)
+    registration = Registration("test", "0" * 64, "row", (0.1, 0.1, 0.8), "rows")
+    return Folds(logs, logs, logs, data, registration, 0, "test")
 
 
 def one(policy: OwnPolicy = BELOW) -> MixtureLadder:
@@ -141,14 +143,14 @@ def test_a_gate_that_is_retried_errs_at_most_delta_in_all() -> None:
 
 def test_a_second_verdict_on_the_same_data_is_refused_whatever_the_campaign() -> None:
     logs, reads = rows(np.random.default_rng(5), 500), Reads()
-    certify(one(), three_folds(logs, "first"), PAIRED, reads)
+    certify(one(), split(logs, "first"), PAIRED, reads)
     with pytest.raises(ConfigError, match=r"one verdict.*attempt 2.*certify on new rows"):
-        certify(one(own(0.6, 0.4, 0.0)), three_folds(logs, "second"), PAIRED, reads)
+        certify(one(own(0.6, 0.4, 0.0)), split(logs, "second"), PAIRED, reads)
 
 
 def test_attempt_j_is_tested_at_delta_two_to_the_minus_j() -> None:
     logs, reads = rows(np.random.default_rng(6), 500), Reads(retries=True)
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     certificates = [certify(one(), folds, PAIRED, reads) for _ in range(4)]
     assert [c.attempt for c in certificates] == [1, 2, 3, 4]
     assert [c.delta for c in certificates] == pytest.approx([DELTA / 2**j for j in (1, 2, 3, 4)])

@@ -18,7 +18,6 @@ from depsue.certificates import (
     Reads,
     Rules,
     certify,
-    three_folds,
     verify,
 )
 from depsue.data import Catalogue, LoggedData
@@ -28,6 +27,7 @@ from depsue.policies.cached import CachedRewardModel
 from depsue.policies.tilted import Tilted
 from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
+from depsue.testing.splits import split
 
 DRAW = np.random.default_rng(1)
 N, FEATURES = 3000, DRAW.normal(size=(6, 2))
@@ -57,7 +57,7 @@ def logs_of(given: dict[str, Any]) -> LoggedData:
 
 
 LOGS = logs_of(columns())
-FOLDS = three_folds(LOGS, "spring")
+FOLDS = split(LOGS, "spring")
 MODEL = CachedRewardModel(fit_linear(FOLDS.learn), FOLDS.select.contexts)
 TILT = Tilted(PI0, MODEL, strength=0.5, cap=3.0, scale=0.1)
 LEVELS = MixtureLadder((TILT, Uniform(CATALOGUE.novel)), np.array([[0.99, 0.01], [0.95, 0.05]]))

@@ -13,6 +13,7 @@ from markupsafe import escape
 from typer.testing import CliRunner, Result
 
 import depsue
+from depsue import rng
 from depsue.cli.main import app
 from depsue.errors import DepsueError
 
@@ -98,7 +99,8 @@ def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Pat
     logs = depsue.LoggedData.from_frame(
         frame.with_row_index("row"), catalogue, r_max=1.0, context=["x0"], columns=["row"]
     )
-    rows = depsue.three_folds(logs, "exploration").certify.columns["row"].astype(int)
+    registration = depsue.Reads(secret=rng.secret(0, "plan")).register(logs)
+    rows = depsue.three_folds(logs, registration).certify.columns["row"].astype(int)
     reward = frame["reward"].to_numpy().copy()
     reward[rows] = 1 - reward[rows]
     frame.with_columns(pl.Series("reward", reward)).write_parquet(tmp_path / "spoiled.parquet")

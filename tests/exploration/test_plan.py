@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue import Reads, SyntheticSettings, explore, rng, synthetic_world, three_folds
+from depsue import Reads, SyntheticSettings, explore, rng, synthetic_world
 from depsue.certificates import certify
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
@@ -17,6 +17,7 @@ from depsue.exploration.round import RoundInputs, independent_values, look_ahead
 from depsue.promises import Floor, Promise
 from depsue.protocols import RewardModel
 from depsue.rewards import RewardSettings, fit_linear
+from depsue.testing.splits import split
 from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
@@ -56,7 +57,7 @@ def better(world: World, logs: LoggedData) -> Plan:
 def spoiled(logs: LoggedData, fold: str) -> LoggedData:
     """The logs with the rewards of one fold turned round."""
     keyed = replace(logs, columns={"row": np.arange(len(logs))})
-    rows = getattr(three_folds(keyed, "test"), fold).columns["row"]
+    rows = getattr(split(keyed, "test"), fold).columns["row"]
     reward = logs.reward.copy()
     reward[rows] = 1 - reward[rows]
     return replace(logs, reward=reward)
@@ -69,7 +70,7 @@ def floors(*floors: Floor) -> ExploreSettings:
 
 def certified(planned: Plan, logs: LoggedData) -> float:
     """The novelty that the certificate allows the pick's levels; 0 if none."""
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     verdict = certify(planned.candidate.levels, folds, planned.candidate.rules, Reads())
     return verdict.novelty if verdict.passed else 0.0
 
@@ -93,7 +94,7 @@ def test_rich_logs_allow_more_than_is_certain_and_the_certificate_agrees(
     assert plain.enough and better.enough
     assert better.pick.novelty >= plain.pick.novelty > plain.certain
     assert better.pick.novelty > better.certain + 0.02
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     result = explore(folds, world.logging_policy, SETTINGS, seed=0, reads=Reads())
     assert result.novelty == pytest.approx(better.pick.novelty, abs=0.08)
     assert result.novelty > better.pick.novelty - 0.03
@@ -117,7 +118,7 @@ def test_what_is_planned_is_what_a_campaign_would_train(world: World, logs: Logg
     fast = replace(SETTINGS, rewards=RewardSettings(members=1, hidden=(4,), max_epochs=1))
     logs = logs.take(slice(0, 8000))
     planned = plan(logs, fast, campaign="test", logging_policy=pi0, seed=3)
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     seed = rng.derive(3, "exploration", 1)
     trained = look_ahead(RoundInputs(folds, pi0), fast, seed=seed).frozen()
     np.testing.assert_array_equal(planned.candidate.levels.shares, trained.levels.shares)
@@ -184,7 +185,7 @@ def test_a_reward_model_of_ones_own(logs: LoggedData) -> None:
         return fit_linear(rows)
 
     plan(logs, SETTINGS, campaign="test", fit=fit)
-    learn = len(three_folds(logs, "test").learn)
+    learn = len(split(logs, "test").learn)
     assert len(asked) == 1 and asked[0] == pytest.approx(0.9 * learn, rel=0.02)  # 10% calibrate it
 
 
@@ -274,7 +275,7 @@ def test_wrong_propensities_are_refused(logs: LoggedData) -> None:
 
 def test_units_count_for_no_more_than_rows(world: World) -> None:
     logs = small_world(with_units=True).deploy(world.logging_policy, 6000, round=0)
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     assert folds.certify.units is not None
     values = independent_values(folds.learn, folds.certify)
     assert len(folds.certify.units) <= values <= len(folds.certify)

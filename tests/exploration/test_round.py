@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, three_folds, verify
+from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, verify
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
@@ -15,6 +15,7 @@ from depsue.policies.cached import CachedPolicy
 from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import Policy
 from depsue.rewards import RewardSettings
+from depsue.testing.splits import split
 from depsue.world import World
 
 QUICK = RewardSettings(members=2, hidden=(16,), max_epochs=4)
@@ -37,7 +38,7 @@ def logs(world: World) -> LoggedData:
 
 
 def result_of(world: World, logs: LoggedData, settings: ExploreSettings = SETTINGS) -> Explored:
-    folds = three_folds(logs, "test", settings.fractions)
+    folds = split(logs, "test", settings.fractions)
     return explore(folds, world.logging_policy, settings, seed=0, reads=Reads())
 
 
@@ -89,7 +90,7 @@ def test_an_absolute_floor_that_nothing_reaches_gives_pi0(world: World, logs: Lo
 
 
 def test_the_choice_does_not_look_at_the_certifying_rewards(world: World, logs: LoggedData) -> None:
-    folds = three_folds(logs, "test", SETTINGS.fractions)
+    folds = split(logs, "test", SETTINGS.fractions)
     spoiled = replace(folds, certify=replace(folds.certify, reward=1 - folds.certify.reward))
     choices = []
     for used in (folds, spoiled):
@@ -152,7 +153,7 @@ def test_units_that_certify_are_unknown_to_what_was_learned() -> None:
     settings = replace(SETTINGS, deployments=2, no_drift=True, fractions=(0.4, 0.1, 0.5))
     first = world.deploy(world.logging_policy, 8000, round=0)
     second = world.deploy(world.logging_policy, 8000, round=1)
-    folds = three_folds(second, "test", settings.fractions)
+    folds = split(second, "test", settings.fractions)
     assert first.unit is not None and first.units is not None and folds.certify.units is not None
     mine = np.isin(first.units[first.unit], folds.certify.units)
     changed = replace(first, reward=np.where(mine, 1 - first.reward, first.reward))
@@ -200,7 +201,7 @@ def test_wrong_propensities_are_refused(world: World, logs: LoggedData) -> None:
 
 
 def test_without_a_pi0_that_can_be_called_nothing_is_certified(logs: LoggedData) -> None:
-    inputs = RoundInputs(three_folds(logs, "test", SETTINGS.fractions), None)
+    inputs = RoundInputs(split(logs, "test", SETTINGS.fractions), None)
     candidate = look_ahead(inputs, SETTINGS, seed=0).frozen()
     with pytest.raises(ConfigError, match="a pi0 that can be called"):
         certify_round(candidate, inputs, SETTINGS, reads=Reads())
@@ -213,7 +214,7 @@ def test_the_delta_of_a_campaign_is_split() -> None:
 
 def test_a_second_verdict_on_the_same_logs_is_refused(world: World, logs: LoggedData) -> None:
     reads = Reads()
-    folds = three_folds(logs, "test")
+    folds = split(logs, "test")
     explore(folds, world.logging_policy, SETTINGS, seed=0, reads=reads)
     with pytest.raises(ConfigError, match="read by one verdict"):
         explore(folds, world.logging_policy, SETTINGS, seed=1, reads=reads)

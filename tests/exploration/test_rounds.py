@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from depsue import SyntheticSettings, synthetic_world
-from depsue.certificates import Credit
+from depsue import SyntheticSettings, rng, synthetic_world
+from depsue.certificates import Credit, Reads
 from depsue.errors import ConfigError
 from depsue.exploration.rounds import CampaignState
 from depsue.exploration.settings import ExploreSettings
@@ -18,11 +18,14 @@ LOGS = [WORLD.deploy(WORLD.logging_policy, 4000, round=k) for k in range(2)]
 def credits_after(floor: Floor, *, certified: bool) -> dict[str, Credit]:
     """Margin that round 2 may spend after pi0's own rows, served as one thing or another."""
     settings = ExploreSettings(promises=(Promise(floor),), safety="cumulative", deployments=3)
+    reads = Reads(secret=rng.secret(0, "rounds"))
+    first = reads.register(LOGS[0])
     state = CampaignState(
-        settings, WORLD.logging_policy, LOGS[0], "spring", settings.delta_of_deployment
+        settings, WORLD.logging_policy, LOGS[0], first, settings.delta_of_deployment
     )
     assert state.inputs(4000).credits == {}
-    state.observe(LOGS[1], WORLD.logging_policy, novelty=0.0, certified=certified, trust=1.0)
+    again = reads.register(LOGS[1], first=first)
+    state.observe(LOGS[1], WORLD.logging_policy, again, novelty=0.0, certified=certified, trust=1.0)
     return dict(state.inputs(4000).credits)
 
 
@@ -53,4 +56,10 @@ def test_margin_is_not_counted_where_rows_belong_to_units() -> None:
     logs = world.deploy(world.logging_policy, 1000, round=0)
     settings = ExploreSettings(safety="cumulative", deployments=3)
     with pytest.raises(ConfigError, match="counts decisions, and promises with units are means"):
-        CampaignState(settings, world.logging_policy, logs, "spring", settings.delta_of_deployment)
+        CampaignState(
+            settings,
+            world.logging_policy,
+            logs,
+            Reads().register(logs),
+            settings.delta_of_deployment,
+        )

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from depsue import Certificate, SyntheticSettings, Uniform, synthetic_world, three_folds
+from depsue import Certificate, SyntheticSettings, Uniform, synthetic_world
 from depsue.certificates import Folds, MixtureLadder, Rules, certify
 from depsue.errors import ConfigError
 from depsue.ledger import Ledger, open_ledger
 from depsue.savable import hash_of
+from depsue.testing.splits import split
 
 RULES = Rules(delta=0.08, clip=5.0)
 
@@ -31,7 +32,7 @@ def _prepared(retries: bool) -> tuple[Ledger, Folds, list[MixtureLadder], list[s
         fixed = {"delta": RULES.delta}
         known = {"policy_hash": policy, "folder": "p", "trained_on": [logs.hash], "fixed": fixed}
         ledger.record_candidate("spring", 1, **known, by="ana")  # type: ignore[arg-type]
-    return ledger, three_folds(logs, "spring"), levels, hashes
+    return ledger, split(logs, "spring"), levels, hashes
 
 
 def _certified(ledger: Ledger, folds: Folds, levels: MixtureLadder, policy: str) -> Certificate:

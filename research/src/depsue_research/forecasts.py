@@ -21,12 +21,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from depsue import rng
-from depsue.certificates import Reads, certify, three_folds
+from depsue.certificates import Reads, certify
 from depsue.data.logs import LoggedData
 from depsue.exploration import ExploreSettings, explore
 from depsue.exploration.plan import Plan, plan
 from depsue.protocols import Policy, RewardModel
 from depsue.rewards import Blend, RewardSettings, fit_linear, fit_rewards
+from depsue.testing.splits import split
 from depsue.world import SyntheticSettings, synthetic_world
 
 BASE = SyntheticSettings(users=400, supported=60, novel=15, d=6)
@@ -78,7 +79,7 @@ class Run:
 def certified_novelty(planned: Plan, logs: LoggedData) -> float:
     """The novelty that the certificate allows the plan's levels; at least what is certain."""
     levels, rules = planned.candidate.levels, planned.candidate.rules
-    verdict = certify(levels, three_folds(logs, CAMPAIGN), rules, Reads())
+    verdict = certify(levels, split(logs, CAMPAIGN), rules, Reads())
     return max(planned.certain, verdict.shares[-1] if verdict.passed else 0.0)
 
 
@@ -86,7 +87,7 @@ def explored_novelty(logs: LoggedData, pi0: Policy | None, seed: int) -> float |
     """What certified exploration gets out of the same logs."""
     if pi0 is None:
         return None
-    folds, settings = three_folds(logs, CAMPAIGN), replace(SETTINGS, rewards=REWARDS)
+    folds, settings = split(logs, CAMPAIGN), replace(SETTINGS, rewards=REWARDS)
     return float(explore(folds, pi0, settings, seed=seed, reads=Reads()).novelty)
 
 

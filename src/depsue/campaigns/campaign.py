@@ -281,6 +281,8 @@ class Campaign:
             source=str(Path(source).absolute()),
             summary=codec.plain(summary),
             by=self.by,
+            sketch=logs.sketch,
+            fractions=self.settings.explore.fractions,
         )
 
     # What the ledger has of the rounds so far.
@@ -428,6 +430,7 @@ class Campaign:
         explore = self.settings.explore if explore is None else explore
         # of a first attempt: attempt j is tested at delta 2^-j where retries were declared
         delta = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
+        delta *= self.ledger.share_of_delta(self.name)
         newest = self.round - 1
         catalogue = self.files.items(newest)
         first = self._logs_on(0, catalogue)
@@ -435,7 +438,16 @@ class Campaign:
         pi0, stretch = self._pi0_now(newest, base, first)
         if pi0 is not base:  # V(pi0) of the first logs is no longer what pi0 earns
             explore = replace(explore, no_drift=False)
-        state = CampaignState(explore, pi0, first, self.name, delta, base=base, stretch=stretch)
+        state = CampaignState(
+            explore,
+            pi0,
+            first,
+            self.ledger.registration(self.name, 0),
+            delta,
+            campaign=self.name,
+            base=base,
+            stretch=stretch,
+        )
         for k, summary in enumerate(self.summaries()[1:], start=1):
             served = self.policy(k, summary.served)
             policy = base if served is self.pi0 else self.widened(served, catalogue)
@@ -444,6 +456,7 @@ class Campaign:
             state.observe(
                 self._logs_on(k, catalogue),
                 policy,
+                self.ledger.registration(self.name, k),
                 novelty=choice.novelty,
                 certified=choice.what == "certified",
                 trust=CandidateFacts.of(candidates[-1]).trust if candidates else 1.0,

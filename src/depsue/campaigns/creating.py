@@ -52,6 +52,7 @@ def create(
     settings: CampaignSettings | None = None,
     novel: Sequence[str] | None = None,
     id: str | None = None,
+    fresh: bool = False,
     by: str,
     home: str | Path = "campaigns",
     ledger: Ledger | None = None,
@@ -59,7 +60,7 @@ def create(
     """Begin a campaign with the logs of pi0; again with the same arguments, it is found.
 
     Args:
-        name: of the campaign, and the salt of its folds.
+        name: of the campaign.
         logs: what pi0 logged: a file, a folder or a pattern.
         items: a file with one row per item.
         pi0: the logging policy, or what names one: see `depsue.policies.named`.
@@ -67,6 +68,8 @@ def create(
         settings: what is fixed.
         novel: ids of the novel items; None takes the column `novel`, else what was never logged.
         id: the column of the items' ids.
+        fresh: declare that no row was registered before, where rows without times look like rows
+            of another campaign; the certificate says so.
         by: who begins it.
         home: the folder of all campaigns.
         ledger: where it is remembered; None is `ledger.db` in `home`.
@@ -83,6 +86,9 @@ def create(
     ledger = open_home(home, create=True) if ledger is None else ledger
     begun = next((record for record in ledger.campaigns() if record.name == name), None)
     if begun is None:
+        ledger.require_registrable(
+            rows.sketch, settings.explore.fractions, retries=settings.retries, fresh=fresh
+        )
         save(policy, files.pi0, catalogue=catalogue)
         files.save_items(0, catalogue)
         files.save_mapping(0, first.mapping)
@@ -104,6 +110,9 @@ def create(
         source=str(Path(logs).absolute()),
         summary=codec.plain(summarised(rows, settings.explore.promises, policy, hash)),
         by=by,
+        sketch=rows.sketch,
+        fractions=settings.explore.fractions,
+        fresh=fresh,
     )
     return Campaign(ledger, home, name, by=by, notes=first.notes, outside=outside_of(policy))
 

@@ -1,11 +1,18 @@
 """Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
 
 from depsue.certificates.certificate import Certificate, DeltaParts, Verdict
-from depsue.certificates.folds import FRACTIONS, Folds, StreamedFolds, three_folds
+from depsue.certificates.folds import (
+    FRACTIONS,
+    Folds,
+    Registration,
+    StreamedFolds,
+    three_folds,
+)
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
+from depsue.certificates.registration import CountsReads, KnownLog, Reads, placed
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
-from depsue.certificates.strict import CountsReads, Reads, certify
+from depsue.certificates.strict import certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold
@@ -19,9 +26,11 @@ __all__ = [
     "DeltaParts",
     "FRACTIONS",
     "Folds",
+    "KnownLog",
     "LogStream",
     "MixtureLadder",
     "Reads",
+    "Registration",
     "Rules",
     "Served",
     "StreamedFold",
@@ -32,6 +41,7 @@ __all__ = [
     "certify",
     "earned",
     "paper_certificate",
+    "placed",
     "safety_terms",
     "three_folds",
     "verify",

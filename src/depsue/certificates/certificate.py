@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue._version import __version__
+from depsue.certificates.folds import Registration
 from depsue.errors import FileError
 from depsue.promises import Promise, upgraded_promise
 
 LARGEST_FILE = 1 << 20
+RULES = 2
+"""The version of the rules by which verdicts are reached. By the first, folds hung on the
+campaign's name and several promises shared delta."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,11 @@ class Certificate:
 
     Args:
         kind: "strict", or "paper" (Eq. 4 and Eq. 9 as published, whose guarantee has gaps).
-        campaign: its name, the salt of the folds.
+        campaign: its name; a label.
         round: the round that the certifying rows come from.
         data: SHA-256 of that round's rows.
-        fractions: shares of the three folds.
-        attempt: which verdict on these rows it was, from 1.
+        fractions: shares of the folds.
+        attempt: which verdict on rows of this family it was, from 1.
         retries: whether further attempts were declared beforehand.
         delta: the error budget of the whole verdict.
         spent: delta's parts.
@@ -102,6 +106,9 @@ class Certificate:
         model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
         groups: SHA-256 of the groups of actions, where weights are marginal.
         path: shares of all levels that were tested, in their order; all up to `shares` passed.
+        rules: the version of the rules that it was reached by: `RULES` today.
+        registration: what the folds hang on: the ledger, its secret, by what rows are named; None
+            for certificates without such folds (paper, or by older rules).
     """
 
     kind: Literal["strict", "paper"]
@@ -128,6 +135,8 @@ class Certificate:
     model: str | None = None
     groups: str | None = None
     path: tuple[tuple[float, ...], ...] = ()
+    rules: int = RULES
+    registration: Registration | None = None
 
     @property
     def novelty(self) -> float:
@@ -185,7 +194,7 @@ class Certificate:
 
 
 def _upgraded(values: Any) -> Any:
-    """From version 0.1, whose promises and parts of delta were flat."""
+    """From version 0.1, whose promises and parts of delta were flat, and from the first rules."""
     verdicts = [
         {**verdict, "promise": upgraded_promise(verdict["promise"])}
         for verdict in values["verdicts"]
@@ -193,6 +202,8 @@ def _upgraded(values: Any) -> Any:
     spent = values["spent"]
     if not isinstance(spent.get("tests"), dict):
         spent = _upgraded_parts(spent, {verdict["promise"]["name"] for verdict in verdicts})
+    if "rules" not in values:
+        values = {**values, "rules": 1}
     return {**values, "verdicts": verdicts, "spent": spent}
 
 

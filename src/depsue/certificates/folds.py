@@ -1,45 +1,97 @@
 """Three folds: rows to learn from, rows to choose by, and rows that one verdict reads.
 
-The fold rule is `depsue.data.folds.fold_of`: a hash of the unit, or of the row's number, and of the
-campaign's name.
+A row's fold is a keyed hash of its identity, by the secret of its `Registration`. Register logs
+first (`depsue.certificates.registration`), then split them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
+from depsue.data.folds import checked_fractions
+from depsue.data.identity import IdentityKind, identities, keyed_folds
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
-from depsue.errors import require, short
+from depsue.errors import DataError, require, short
 
 FRACTIONS = (0.35, 0.05, 0.6)
 """Learn, select, certify: the certificate is what needs rows."""
+NAMES = ("learn", "select", "certify")
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What the folds of some rows hang on, and which verdicts count together.
+
+    Args:
+        ledger: the id of the registry that drew the secret.
+        secret: 64 hexadecimal digits; printed on certificates, so that anyone can split again.
+        kind: by what a row is named: its unit, its time (with context, action and propensity), or
+            its number in the file.
+        fractions: the shares of learn, select and certify.
+        family: names the logs that share rows with these; their verdicts share one delta.
+        drawn: whether the registry drew the secret; False if it was given.
+        encodings: how often rows of the family were registered with other folds: each counts as an
+            attempt.
+        declared_fresh: whether a user declared that the rows are new, where only their contents
+            could tell.
+    """
+
+    ledger: str
+    secret: str
+    kind: IdentityKind
+    fractions: tuple[float, float, float]
+    family: str
+    drawn: bool = True
+    encodings: int = 0
+    declared_fresh: bool = False
+
+    def __post_init__(self) -> None:
+        digits = isinstance(self.secret, str) and len(self.secret) == 64
+        require(
+            digits and all(digit in "0123456789abcdef" for digit in self.secret),
+            "a secret has 64 hexadecimal digits",
+            found=short(self.secret),
+            cure="let the ledger draw it, or take secrets.token_hex(32)",
+        )
+        object.__setattr__(self, "fractions", checked_shares(self.fractions))
+
+
+def checked_shares(fractions: Sequence[float]) -> tuple[float, float, float]:
+    """The shares of learn, select and certify, checked to be three that sum to 1."""
+    require(
+        len(fractions) == 3,
+        "there are three folds: learn, select, certify",
+        found=short(fractions),
+        cure=f"the default is {FRACTIONS}",
+    )
+    a, b, c = checked_fractions(fractions).tolist()
+    return a, b, c
 
 
 @dataclass(frozen=True, eq=False)
 class Folds:
-    """The three folds of one round's logs, by a hash of unit (or row) and campaign.
-
-    There is no seed: the same logs in the same campaign always fall the same way.
+    """The three folds of one round's logs.
 
     Args:
         learn: fits the reward model.
         select: chooses candidates, constants and the bound; the only fold that planning reads.
         certify: read by one verdict.
         data: SHA-256 of all rows.
-        campaign: its name, the salt of the split.
-        fractions: the three shares.
+        registration: what the split hangs on.
         round: which deployment produced the rows.
+        campaign: a label, without effect on the split.
     """
 
     learn: LoggedData
     select: LoggedData
     certify: LoggedData = field(repr=False)
     data: str
-    campaign: str
-    fractions: tuple[float, float, float]
+    registration: Registration
     round: int
+    campaign: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,42 +102,32 @@ class StreamedFolds:
     select: StreamedFold
     certify: StreamedFold
     data: str
-    campaign: str
-    fractions: tuple[float, float, float]
+    registration: Registration
     round: int
+    campaign: str = ""
 
 
 @overload
-def three_folds(
-    logs: LoggedData, campaign: str, fractions: tuple[float, float, float] = FRACTIONS
-) -> Folds: ...
+def three_folds(logs: LoggedData, registration: Registration, *, campaign: str = "") -> Folds: ...
 @overload
 def three_folds(
-    logs: LogStream, campaign: str, fractions: tuple[float, float, float] = FRACTIONS
+    logs: LogStream, registration: Registration, *, campaign: str = ""
 ) -> StreamedFolds: ...
 def three_folds(
-    logs: LoggedData | LogStream,
-    campaign: str,
-    fractions: tuple[float, float, float] = FRACTIONS,
+    logs: LoggedData | LogStream, registration: Registration, *, campaign: str = ""
 ) -> Folds | StreamedFolds:
     """Split one round's logs: the same rows fall the same way in memory and as a stream.
 
     Args:
         logs: rows of one round.
-        campaign: the name of the campaign.
-        fractions: shares of learn, select and certify.
+        registration: what a ledger, or `Reads`, gave them.
+        campaign: a label for the certificate.
     """
     require(
-        isinstance(campaign, str) and bool(campaign.strip()),
-        "a campaign needs a name",
-        found=short(campaign),
-        cure="name it once: its folds depend on the name, and a second name is a second look",
-    )
-    require(
-        len(fractions) == 3,
-        "there are three folds: learn, select, certify",
-        found=short(fractions),
-        cure=f"the default is {FRACTIONS}",
+        isinstance(registration, Registration),
+        "logs are registered before they are split",
+        found=short(registration),
+        cure="reads.folds(logs), or three_folds(logs, reads.register(logs))",
     )
     rounds = _rounds(logs)
     require(
@@ -94,13 +136,36 @@ def three_folds(
         found=f"rounds {rounds}",
         cure="certify on the newest round; the rows of earlier ones are reused for training",
     )
-    salt, (a, b, c) = f"depsue campaign {campaign}", fractions
-    shares = (a, b, c)  # a list would do as well, and is recorded as a tuple
+    how = (registration.fractions, registration.secret, registration.kind)
     if isinstance(logs, LogStream):
-        learn, select, certify = logs.split(shares, salt=salt)
-        return StreamedFolds(learn, select, certify, logs.hash, campaign, shares, rounds[0])
-    first, second, third = logs.split(shares, salt=salt)
-    return Folds(first, second, third, logs.hash, campaign, shares, rounds[0])
+        learn, select, certify = logs.keyed_split(*how)
+        return StreamedFolds(learn, select, certify, logs.hash, registration, rounds[0], campaign)
+    require_identity(logs, registration.kind)
+    which = keyed_folds(identities(logs, registration.kind), *how[:2])
+    parts = []
+    for number, name in enumerate(NAMES):
+        mine = which == number
+        if not mine.any():
+            raise DataError(
+                "every fold needs at least one row",
+                column=registration.kind,
+                found=f"the fold {name} is empty with {len(logs):,} rows",
+                cure="collect more data",
+            )
+        parts.append(logs.take(mine))
+    learned, selected, certified = parts
+    return Folds(learned, selected, certified, logs.hash, registration, rounds[0], campaign)
+
+
+def require_identity(logs: LoggedData, kind: IdentityKind) -> None:
+    """Refuse rows that lack what names them."""
+    if (kind == "unit" and logs.unit is None) or (kind == "time" and logs.time is None):
+        raise DataError(
+            f"these rows were registered by their {kind}",
+            column=kind,
+            found=f"no {kind} in the logs",
+            cure=f"read the logs with the column of the {kind}, as they were registered",
+        )
 
 
 def _rounds(logs: LoggedData | LogStream) -> list[int]:

@@ -5,16 +5,14 @@ memory are one partition; those of a stream are read a partition at a time, as o
 needs passes, and of each level and promise only sums are kept.
 
 A second throw of the dice is refused or paid for: every verdict on the same rows is counted
-(`Reads`) before it reads them.
+(`depsue.certificates.registration`) before it reads them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -22,14 +20,14 @@ from depsue.bounds import BoundRun, Partition
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
+from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import MixtureLadder, Rules
 from depsue.certificates.terms import LimitedTerms, bound_for
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import StreamedFold, UnitNumbers
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import ConfigError, FileError, require, short
-from depsue.files import write_synced
+from depsue.errors import require
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import hash_of
@@ -87,7 +85,7 @@ def certify(
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
-        fractions=folds.fractions,
+        fractions=folds.registration.fractions,
         attempt=attempt,
         retries=reads.retries,
         delta=delta,
@@ -101,11 +99,12 @@ def certify(
         listed=len(ladder.shares),
         policy=None if None in ladder.parts else hash_of(ladder.policy(level)),
         verdicts=best,
-        assumptions=_assumptions(folds.certify, rules),
+        assumptions=_assumptions(folds, rules),
         control=None if rules.control is None else dict(rules.control.coefficients),
         control_most=None if rules.control is None else rules.control.most,
         model=None if rules.control is None else hash_of(rules.control.model),
         groups=None if rules.marginal is None else rules.marginal.groups_hash,
+        registration=folds.registration,
     )
 
 
@@ -134,98 +133,6 @@ def verdicts_on(
             reading.one_pass(shares, runs)
         for level in runs:
             yield tuple(run.verdict() for run in level)
-
-
-class CountsReads(Protocol):
-    """What `certify` asks of whoever counts the verdicts: `Reads`, or a ledger."""
-
-    retries: bool
-
-    def begin(self, data: str) -> int:
-        """Count one more read of the rows with this hash; which attempt it is, from 1."""
-        ...
-
-    def count(self, data: str) -> int:
-        """How often the rows with this hash were read so far."""
-        ...
-
-    def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The delta at which that attempt is tested."""
-        ...
-
-
-class Reads:
-    """How often the certifying rows of each data set were read, in memory or in a file.
-
-    Without `retries` a second verdict on the same rows is refused. With them, declared before the
-    first verdict, attempt j is tested at delta 2^-j (j = 1, 2, ...), which sums to delta.
-
-    Args:
-        path: a JSON file that outlives the process; None counts in memory only.
-        retries: whether further attempts are allowed; a file remembers the choice.
-    """
-
-    def __init__(self, path: str | Path | None = None, *, retries: bool = False) -> None:
-        self._path = None if path is None else Path(path)
-        self.retries = retries
-        self._counts: dict[str, int] = {}
-        self._recall()
-
-    def begin(self, data: str) -> int:
-        """Count one more read of the rows with this hash; which attempt it is, from 1.
-
-        The count is on disk before the rows are looked at, so a crash counts as a read.
-        """
-        attempt = self.count(data) + 1
-        if attempt > 1 and not self.retries:
-            raise ConfigError(
-                "the certifying rows of a data set are read by one verdict",
-                found=f"attempt {attempt} on data {data[:12]}",
-                cure="certify on new rows; or declare Reads(retries=True) before the first "
-                "verdict, which tests attempt j at delta 2^-j",
-            )
-        self._counts[data] = attempt
-        if self._path is not None:
-            _write(self._path, self._counts, self.retries)
-        return attempt
-
-    def count(self, data: str) -> int:
-        """How often the rows with this hash were read so far."""
-        self._recall()
-        return self._counts.get(data, 0)
-
-    def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The delta at which that attempt is tested."""
-        return delta * 2.0**-attempt if self.retries else delta
-
-    def _recall(self) -> None:
-        """Take the counts from the file: others may have written to it since."""
-        if self._path is None or not self._path.exists():
-            return
-        self._counts, remembered = _read(self._path)
-        require(
-            remembered == self.retries,
-            "whether retries are allowed is decided before the first verdict",
-            found=f"retries={remembered} in {self._path}, retries={self.retries} now",
-            cure=f"go on with retries={remembered}",
-        )
-
-
-def _read(path: Path) -> tuple[dict[str, int], bool]:
-    try:
-        content = json.loads(path.read_text())
-        counts = {str(data): int(count) for data, count in content["reads"].items()}
-        return counts, bool(content["retries"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise FileError(
-            "the file must hold the reads of a campaign",
-            found=f"{path}: {short(str(problem))}",
-            cure="restore it from a copy; without it a verdict cannot be counted",
-        ) from problem
-
-
-def _write(path: Path, counts: dict[str, int], retries: bool) -> None:
-    write_synced(path, json.dumps({"retries": retries, "reads": counts}, indent=1).encode())
 
 
 class _Reading:
@@ -435,9 +342,11 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
     )
 
 
-def _assumptions(rows: LoggedData | StreamedFold, rules: Rules) -> tuple[str, ...]:
+def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     """What the verdict rests on, in words."""
+    rows = folds.certify
     words = [
+        *_on_registration(folds),
         "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows of one unit are the sample; units are independent, and the promise is about the "
@@ -471,3 +380,22 @@ def _assumptions(rows: LoggedData | StreamedFold, rules: Rules) -> tuple[str, ..
             "a novel action is worth what its group is"
         )
     return (*words, *rules.assumptions)
+
+
+def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
+    """What no ledger can see, in words."""
+    registration = folds.registration
+    words = [
+        f"no verdict on these rows was asked of another ledger than {registration.ledger}, and the "
+        "rows are as they were logged, not chosen by their rewards",
+        "nobody looked at the certifying rows' rewards before all was fixed: they were logged "
+        "before that",
+    ]
+    if not registration.drawn:
+        words.append("the secret of the folds was given, not drawn: it was chosen without the rows")
+    if registration.declared_fresh:
+        words.append(
+            "the rows are new: this was declared, for without times nothing tells them from rows "
+            "that were registered before"
+        )
+    return words

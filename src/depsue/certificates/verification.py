@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.certificate import RULES, Certificate, Verdict
 from depsue.certificates.folds import three_folds
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
@@ -78,6 +78,13 @@ def verify(
         cure="a paper certificate has no folds that could be drawn again",
         error=ConfigError,
     )
+    if certificate.registration is None or certificate.rules != RULES:
+        raise ConfigError(
+            "a certificate is recomputed by the rules that it was reached by",
+            found=f"rules of version {certificate.rules}, this depsue has {RULES}",
+            cure="verify it with the version of depsue that wrote it: "
+            f"pip install depsue=={certificate.version}",
+        )
     if logs.hash != certificate.data:
         words = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
         return Verification((words,))
@@ -89,8 +96,7 @@ def verify(
             f"{certificate.policy[:12]}"
         )
     differences += _different_shares(certificate, policy)
-    learn, select, certify = certificate.fractions
-    folds = three_folds(logs, certificate.campaign, (learn, select, certify))
+    folds = three_folds(logs, certificate.registration)
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)

@@ -5,7 +5,8 @@ ones, and there is no seed that somebody could try again until a split pleases. 
 are hashed by their position. A fold that is split again needs another salt: with the same salt all
 of its units would hash into the same part.
 
-`certificates/folds.py` cuts the three folds of a campaign's round with it.
+These are splits within what may be read, as for tuning. The three folds of a campaign's round
+hang on a secret instead: `depsue.data.identity`.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from depsue.data.checks import (
 from depsue.data.folds import fold_of
 from depsue.data.frames import columns_of, rows_of_frame
 from depsue.data.hashes import logs_hash
+from depsue.data.identity import LogSketch
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
 from depsue.data.open_bandit import NAMES, rows_of_feedback
 from depsue.data.requests import Requests
@@ -335,6 +336,11 @@ class LoggedData:
     def hash(self) -> str:
         """SHA-256 of the rows, their order included; the same however contexts were stored."""
         return logs_hash(self)
+
+    @cached_property
+    def sketch(self) -> LogSketch:
+        """What a ledger knows the rows by, however they are encoded."""
+        return LogSketch.of(self)
 
 
 def joined(parts: Sequence[LoggedData]) -> LoggedData:

@@ -25,8 +25,16 @@ from depsue.data.checks import (
     round_column,
     time_column,
 )
-from depsue.data.folds import checked_fractions, fold_of_keys, keys_of_ids
+from depsue.data.folds import checked_fractions, keys_of_ids
 from depsue.data.hashes import HashedRows, Indexed, rows_hash
+from depsue.data.identity import (
+    IdentityKind,
+    Keys,
+    LogSketch,
+    SketchBuilder,
+    identities,
+    keyed_folds,
+)
 from depsue.data.keys import distinct_ids, distinct_rows, mix64, row_keys
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
@@ -93,17 +101,29 @@ class LogStream:
         """What all rows say, each of them checked: a pass for every column, once."""
         return _facts(self)
 
-    def split(self, fractions: Sequence[float], *, salt: str) -> tuple[StreamedFold, ...]:
-        """Folds as `LoggedData.split` makes them, by unit where there is one, else by row."""
+    @property
+    def sketch(self) -> LogSketch:
+        """What a ledger knows the rows by."""
+        return self.facts.sketch
+
+    def keyed_split(
+        self, fractions: Sequence[float], secret: str, kind: IdentityKind
+    ) -> tuple[StreamedFold, ...]:
+        """Folds by a keyed hash of what names each row, as of the same rows in memory.
+
+        Args:
+            fractions: shares that sum to 1.
+            secret: the key, 64 hexadecimal digits.
+            kind: by what a row is named.
+        """
         shares = tuple(checked_fractions(fractions).tolist())
-        folds = tuple(StreamedFold(self, shares, salt, which) for which in range(len(shares)))
+        folds = tuple(StreamedFold(self, shares, secret, kind, k) for k in range(len(shares)))
         seen = np.zeros(len(shares), dtype=np.int64)
-        columns = ["unit"] if self.mapping.unit else ["action"]
+        columns = {"unit": ["unit"], "row": ["action"], "time": None}[kind]
         for start, table in self.tables(columns):
-            which = folds[0].of(self.keys(table, start))
+            which = folds[0].of(self.identities(table, start, kind))
             seen += np.bincount(which, minlength=len(shares))
         if not seen.all():
-            kind = "row" if self.mapping.unit is None else "unit"
             raise DataError(
                 "every fold needs at least one row",
                 column=kind,
@@ -146,13 +166,16 @@ class LogStream:
         with naming({}, rows):
             return logs_of(table, self.mapping, self.catalogue)
 
-    def keys(self, table: pl.DataFrame, start: int) -> Array:
-        """(n,) what a row's fold depends on: the key of its unit, or its number."""
-        if self.mapping.unit is None:
-            return np.arange(start, start + len(table), dtype=np.uint64)
-        with naming({"unit": self.mapping.unit}, np.arange(start, start + len(table))):
-            ids, which = distinct_ids(plain_ids(table["unit"], "unit"))
-        return keys_of_ids(ids)[which]
+    def identities(self, table: pl.DataFrame, start: int, kind: IdentityKind) -> Keys:
+        """(n,) what names each row of a partition: see `depsue.data.identity`."""
+        numbers = np.arange(start, start + len(table))
+        if kind == "row":
+            return mix64(numbers.astype(np.uint64))
+        if kind == "unit" and self.mapping.unit is not None:
+            with naming({"unit": self.mapping.unit}, numbers):
+                ids, which = distinct_ids(plain_ids(table["unit"], "unit"))
+            return mix64(keys_of_ids(ids))[which]
+        return identities(self.logs(table, numbers), kind, start)
 
     @cached_property
     def _frame(self) -> pl.LazyFrame:
@@ -166,14 +189,16 @@ class StreamedFold:
     Args:
         stream: all rows.
         shares: the shares of all folds.
-        salt: the name of the split.
-        which: which of them this is.
+        secret: what the split hangs on.
+        kind: by what a row is named.
+        which: which of the folds this is.
         rows: how many rows it has.
     """
 
     stream: LogStream
     shares: tuple[float, ...]
-    salt: str
+    secret: str
+    kind: IdentityKind
     which: int
     rows: int = field(default=0)
 
@@ -187,14 +212,14 @@ class StreamedFold:
         """The column of units, where there is one."""
         return self.stream.mapping.unit
 
-    def of(self, keys: Array) -> IntArray:
-        """(n,) the fold of each key, as in `depsue.data.folds`."""
-        return fold_of_keys(keys, np.asarray(self.shares), self.salt)
+    def of(self, names: Keys) -> IntArray:
+        """(n,) the fold of each identity."""
+        return keyed_folds(names, self.shares, self.secret)
 
     def partitions(self) -> Iterator[LoggedData]:
         """Its rows, a partition at a time."""
         for start, table in self.stream.tables():
-            mine = self.of(self.stream.keys(table, start)) == self.which
+            mine = self.of(self.stream.identities(table, start, self.kind)) == self.which
             if mine.any():
                 yield self.stream.logs(table.filter(mine), start + np.flatnonzero(mine))
 
@@ -209,9 +234,9 @@ class StreamedFold:
         step = np.uint64(max(1, -(-self.rows // most)))
         tables, rows = [], []
         for start, table in self.stream.tables():
-            keys = self.stream.keys(table, start)
-            # a hash without the salt: whether a unit is sampled does not depend on its fold
-            mine = (self.of(keys) == self.which) & (mix64(mix64(keys)) % step == 0)
+            names = self.stream.identities(table, start, self.kind)
+            # a hash without the secret: whether a unit is sampled does not depend on its fold
+            mine = (self.of(names) == self.which) & (mix64(names) % step == 0)
             tables.append(table.filter(mine))
             rows.append(start + np.flatnonzero(mine))
         return self.stream.logs(pl.concat(tables), np.concatenate(rows))
@@ -226,12 +251,14 @@ class StreamFacts:
         units: how many units; 0 without.
         rounds: the distinct rounds.
         hash: SHA-256 of the rows.
+        sketch: what a ledger knows the rows by.
     """
 
     rows: int
     units: int
     rounds: tuple[int, ...]
     hash: str
+    sketch: LogSketch
 
 
 def _facts(stream: LogStream) -> StreamFacts:
@@ -240,10 +267,11 @@ def _facts(stream: LogStream) -> StreamFacts:
     For contexts and units the 64-bit keys of those that are distinct within their partition are
     kept, 8 bytes each.
     """
-    context_keys, n, rounds = array("Q"), 0, set[int]()
+    context_keys, n, rounds, sketch = array("Q"), 0, set[int](), SketchBuilder()
     for start, table in stream.tables():
         logs = stream.logs(table, np.arange(start, start + len(table)))
         context_keys.frombytes(row_keys(logs.contexts).tobytes())
+        sketch.add(logs)
         rounds.update(np.unique(np.asarray(logs.round)).tolist())
         n = start + len(table)
     require_rows(n)
@@ -288,7 +316,7 @@ def _facts(stream: LogStream) -> StreamFacts:
             others={name: other(name) for name in {*mapping.other_rewards, *mapping.segments}},
         )
     )
-    return StreamFacts(n, hashed.units, tuple(sorted(rounds)), hashed.hash)
+    return StreamFacts(n, hashed.units, tuple(sorted(rounds)), hashed.hash, sketch.sketch())
 
 
 class UnitNumbers:

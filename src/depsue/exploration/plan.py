@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec, rng
-from depsue.certificates import three_folds
+from depsue.certificates import Reads, Registration, three_folds
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
 from depsue.errors import is_real, require, require_settings, short
@@ -38,7 +38,7 @@ from depsue.protocols import Policy
 LEVELS = 9
 """Of the frontier's table, about."""
 CAMPAIGN = "exploration"
-"""The name of a campaign that nobody named: the folds depend on it."""
+"""The name of a campaign that nobody named: a label."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +291,7 @@ def plan(
     logs: LoggedData,
     settings: ExploreSettings | None = None,
     *,
+    registration: Registration | None = None,
     campaign: str = CAMPAIGN,
     wish: float | None = None,
     logging_policy: Policy | None = None,
@@ -303,7 +304,10 @@ def plan(
     Args:
         logs: rows that pi0 logged.
         settings: what is planned for; the campaign's.
-        campaign: its name, which the folds depend on.
+        registration: what the ledger gave the logs, so that the plan reads no row that their
+            campaign will certify on; None takes a split of the plan's own, and a campaign on
+            these rows would certify on some of those that were read here.
+        campaign: its name, a label.
         wish: a novelty whose number of rows is asked for.
         logging_policy: pi0, if it can be called.
         fit: fits a reward model of your own to rows; None fits what a campaign does.
@@ -319,7 +323,10 @@ def plan(
         found="none",
         cure="mark the novel items",
     )
-    folds = three_folds(logs, campaign, settings.fractions)
+    if registration is None:
+        own = Reads(secret=rng.secret(0, "plan"))
+        registration = own.register(logs, settings.fractions)
+    folds = three_folds(logs, registration, campaign=campaign)
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from depsue import rng
 from depsue.certificates import (
     Ceiling,
-    CountsReads,
     Credit,
     Folds,
     Reads,
+    Registration,
     Served,
     ceiling,
     earned,
@@ -65,8 +65,9 @@ class CampaignState:
         settings: how.
         logging_policy: pi0.
         logs: D_0.
-        campaign: its name, the salt of the folds.
+        registration: what its folds hang on.
         delta: of a first attempt.
+        campaign: its name, a label.
         base: the policy that logged D_0, where pi0 is no longer quite that: items were withdrawn.
         stretch: the largest pi0 / base, then.
     """
@@ -76,9 +77,10 @@ class CampaignState:
         settings: ExploreSettings,
         logging_policy: Policy,
         logs: LoggedData,
-        campaign: str,
+        registration: Registration,
         delta: float,
         *,
+        campaign: str = "",
         base: Policy | None = None,
         stretch: float = 1.0,
     ) -> None:
@@ -90,7 +92,7 @@ class CampaignState:
             delta,
         )
         self.logging_value = logs.mean_reward()
-        self.newest, self.stretch = logs, stretch
+        self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base
         self.largest = self.largest_ever = stretch
         self.earlier: list[LoggedData] = []
@@ -102,7 +104,7 @@ class CampaignState:
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
-        folds = three_folds(self.newest, self.campaign, self.settings.fractions)
+        folds = three_folds(self.newest, self.registration, campaign=self.campaign)
         self._look_for_drift(folds)
         return RoundInputs(
             folds,
@@ -137,13 +139,21 @@ class CampaignState:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
 
     def observe(
-        self, served: LoggedData, policy: Policy, *, novelty: float, certified: bool, trust: float
+        self,
+        served: LoggedData,
+        policy: Policy,
+        registration: Registration,
+        *,
+        novelty: float,
+        certified: bool,
+        trust: float,
     ) -> None:
         """A deployment was served: its rows are the newest, those before are reused for training.
 
         Args:
             served: its rows.
             policy: what served.
+            registration: what the folds of these rows hang on.
             novelty: its nu.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
@@ -157,7 +167,8 @@ class CampaignState:
                 if promise.floor.ratio is not None
             }
         self.earlier.append(self.newest)
-        self.newest, self.base, self.trust = served, policy, trust
+        self.newest, self.registration = served, registration
+        self.base, self.trust = policy, trust
         self.served.append(Served(served, len(served)))
         if not certified:  # what is certain, or pi0, keeps relative floors up to 1 only
             ratios = {promise.name: promise.floor.ratio for promise in self.settings.promises}
@@ -258,7 +269,7 @@ def run_exploration(
     seed: int,
     campaign: str = "exploration",
     logs: LoggedData | None = None,
-    reads: CountsReads | None = None,
+    reads: Reads | None = None,
     watch: Watch = silent,
 ) -> ExplorationResult:
     """Learn, certify and deploy K policies; D_0 and each deployment have n // K rows.
@@ -267,10 +278,10 @@ def run_exploration(
         environment: where policies are deployed.
         n: rows in all.
         settings: how.
-        seed: of the reward models.
-        campaign: its name, the salt of the folds.
+        seed: of the reward models, and of the folds' secret where no `reads` are given.
+        campaign: its name, a label.
         logs: D_0, if it is there already; else pi0 is deployed for it.
-        reads: counts verdicts; None counts in memory.
+        reads: registers logs and counts verdicts; None does so in memory.
         watch: shows progress.
     """
     settings = settings or ExploreSettings()
@@ -278,10 +289,11 @@ def run_exploration(
     m = n // settings.deployments
     require(m >= 1, "there must be a row for each deployment", found=f"{n} rows")
     pi0 = environment.logging_policy
-    reads = Reads() if reads is None else reads
+    reads = Reads(secret=rng.secret(seed, "exploration")) if reads is None else reads
     logs = observe_deployment(environment, pi0, m, 0) if logs is None else logs
+    first = reads.register(logs, settings.fractions)
     delta = reads.delta_of_attempt(settings.delta_of_deployment, 1)
-    state = CampaignState(settings, pi0, logs, campaign, delta)
+    state = CampaignState(settings, pi0, logs, first, delta, campaign=campaign)
     deployments: list[Exploration] = []
     remembered: list[CachedPolicy] = []
     for k in range(1, settings.deployments + 1):
@@ -307,6 +319,7 @@ def run_exploration(
         state.observe(
             served,
             explored.policy,
+            reads.register(served, settings.fractions, first=first),
             novelty=explored.novelty,
             certified=explored.certified,
             trust=candidate.trust,

@@ -17,12 +17,20 @@ already is found, not written twice, and the first record is returned. The same 
 hash with *other* contents is refused.
 
 - An observation is a *set of files with one hash*, one set for each round: several files of a
-  round are hashed and observed together. Other rows for a round that has some are refused.
+  round are hashed and observed together. Other rows for a round that has some are refused, but for
+  more rows before anything was learned from them (`observe_more`).
 - The same candidate twice is one candidate, if what was fixed beforehand is the same.
 
+**Registration.** The rows of an observation are registered in the same transaction. The ledger
+draws the secret that their folds hang on, and keeps a sketch by which it knows them again
+(`depsue.data.identity`): in another campaign, with another r_max, catalogue, unit or column, in a
+larger or a smaller file. Rows that come back keep their folds. Rows that come back with other folds
+are refused, or count as an attempt where all campaigns on them declared retries.
+
 **Reads of certifying rows.** `begin_read` counts an attempt durably before the rows are looked
-at. Attempts are counted by the hash of the data, over all rounds and campaigns of the ledger: a
-second campaign on the same rows is no second throw of the dice.
+at. Attempts are counted by the family of rows, over all rounds and campaigns of the ledger: a
+second campaign on the same rows is no second throw of the dice. Campaigns that are meant to share
+rows declare it before the first verdict (`declare_family`): each then has its own share of delta.
 
 - The same candidate again, after a crash, continues its attempt: all that its verdict depends on
   was fixed beforehand, so it would come out the same. Whoever continues it, it counts once.
@@ -45,6 +53,7 @@ from depsue.ledger.records import (
     CampaignRecord,
     CandidateRecord,
     DeploymentRecord,
+    FamilyRecord,
     JournalEntry,
     ObservationRecord,
 )
@@ -55,6 +64,7 @@ __all__ = [
     "CandidateRecord",
     "CountedReads",
     "DeploymentRecord",
+    "FamilyRecord",
     "JournalEntry",
     "Ledger",
     "ObservationRecord",

@@ -14,9 +14,11 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
+from depsue.certificates.folds import FRACTIONS, Registration
+from depsue.data.identity import LogSketch
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
-from depsue.ledger import reads, schema
+from depsue.ledger import reads, registering, schema
 from depsue.ledger.records import (
     AttemptRecord,
     CampaignRecord,
@@ -24,6 +26,7 @@ from depsue.ledger.records import (
     CertificateLike,
     DeploymentKind,
     DeploymentRecord,
+    FamilyRecord,
     JournalEntry,
     ObservationRecord,
     checked_count,
@@ -150,8 +153,24 @@ class Ledger:
         source: str,
         summary: Mapping[str, Any],
         by: str,
+        sketch: LogSketch | None = None,
+        fractions: tuple[float, float, float] = FRACTIONS,
+        fresh: bool = False,
     ) -> ObservationRecord:
-        """Record what a round logged."""
+        """Record what a round logged, and register its rows.
+
+        Args:
+            campaign, round: whose.
+            data_hash: of all rows.
+            rows: how many.
+            source: where they are.
+            summary: counts and sums.
+            by: who observes.
+            sketch: what the rows are known by; None knows them by their hash alone.
+            fractions: shares of learn, select and certify.
+            fresh: declared: no row was registered before, where only contents could tell.
+        """
+        known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         values = {
             "campaign": campaign,
             "round": round,
@@ -164,6 +183,9 @@ class Ledger:
             transaction.campaign(campaign, round, first=0)
             if transaction.first(schema.observations, campaign=campaign, round=round) is None:
                 _require_observable(transaction, campaign, round, data_hash)
+                registering.register(
+                    transaction, campaign, round, data_hash, known_by, fractions, fresh=fresh
+                )
             row = transaction.once(
                 schema.observations,
                 "observation",
@@ -174,6 +196,71 @@ class Ledger:
                 cure="several files of a round are observed together, with one hash",
             )
             return schema.record(ObservationRecord, row)
+
+    def observe_more(
+        self,
+        campaign: str,
+        round: int,
+        *,
+        data_hash: str,
+        rows: int,
+        source: str,
+        summary: Mapping[str, Any],
+        by: str,
+        sketch: LogSketch | None = None,
+        fractions: tuple[float, float, float] = FRACTIONS,
+    ) -> ObservationRecord:
+        """Replace what a round observed by more rows, before anything was learned from them.
+
+        Arguments as for `observe`; rows that were there keep their folds.
+        """
+        known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
+        values = {
+            "campaign": campaign,
+            "round": round,
+            "data_hash": checked_hash(data_hash, "the data's hash"),
+            "rows": checked_count(rows, "rows", 1),
+            "source": checked_name(source, "the source"),
+            "summary": checked_json(summary, "the summary"),
+        }
+        with self._writing(by) as transaction:
+            registering.require_extensible(transaction, campaign, round)
+            key = {"campaign": campaign, "data_hash": data_hash}
+            if transaction.first(schema.supplements, **key) is None:
+                registering.register(
+                    transaction, campaign, round, data_hash, known_by, fractions, fresh=True
+                )
+                transaction.add(schema.supplements, "supplement", data_hash, values)
+            row = transaction.first(schema.supplements, **key)
+            assert row is not None
+            return schema.record(ObservationRecord, row)
+
+    def declare_family(
+        self, name: str, *, shares: Mapping[str, float], floor: float | None, by: str
+    ) -> FamilyRecord:
+        """Declare campaigns that share rows or traffic, before the first verdict on these rows.
+
+        Args:
+            name: of the family.
+            shares: of delta, by the name of the campaign; they sum to at most 1.
+            floor: what all of them together must keep, as a share of pi0's value; None if each
+                speaks for itself, on traffic of its own.
+            by: who declares it.
+        """
+        terms = registering.checked_family(name, shares, floor)
+        values = {"name": name, "terms": checked_json(terms, "a family")}
+        with self._writing(by) as transaction:
+            registering.require_undecided(transaction, name, shares)
+            row = transaction.once(
+                schema.families,
+                "family",
+                ", ".join(shares),
+                values,
+                key=("name",),
+                same=("terms",),
+                cure="a family is declared once, before its first verdict",
+            )
+            return schema.record(FamilyRecord, row)
 
     def record_candidate(
         self,
@@ -249,12 +336,19 @@ class Ledger:
         kind: DeploymentKind = "deploy",
         *,
         by: str,
+        declared: Mapping[str, Any] | None = None,
     ) -> DeploymentRecord:
-        """Record what serves from now on."""
+        """Record what serves from now on, and how long it is declared to."""
         checked_hash(policy_hash, "the policy's hash")
         kinds = ("deploy", "rollback")
         require(kind in kinds, f"a deployment is one of {kinds}", found=short(kind))
-        values = {"campaign": campaign, "round": round, "policy_hash": policy_hash, "kind": kind}
+        values = {
+            "campaign": campaign,
+            "round": round,
+            "policy_hash": policy_hash,
+            "kind": kind,
+            "declared": checked_json(declared or {}, "what is declared of a deployment"),
+        }
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round)
             newest = transaction.all(schema.deployments, campaign=campaign, round=round)[-1:]
@@ -292,11 +386,57 @@ class Ledger:
 
     # reading
 
-    def count_reads(self, data_hash: str) -> int:
-        """How many attempts read these rows."""
-        count = sa.select(sa.func.count()).where(schema.reads.c.data_hash == data_hash)
+    @property
+    def id(self) -> str:
+        """What certificates name this ledger by; drawn when it was made."""
         with self.database.reading() as connection:
-            return int(connection.scalar(count) or 0)
+            return str(connection.scalar(sa.select(schema.identity.c.name)))
+
+    def registration(self, campaign: str, round: int) -> Registration:
+        """What the folds of a round's rows hang on."""
+        with self.database.reading() as connection:
+            transaction = Transaction(connection, "reader")
+            return registering.registered(transaction, campaign, round)
+
+    def registration_of(self, sketch: LogSketch) -> Registration | None:
+        """What rows were registered with, if the ledger knows them under these folds."""
+        with self.database.reading() as connection:
+            return registering.known_as(Transaction(connection, "reader"), sketch)
+
+    def require_registrable(
+        self,
+        sketch: LogSketch,
+        fractions: tuple[float, float, float],
+        *,
+        retries: bool,
+        fresh: bool = False,
+    ) -> None:
+        """Refuse rows that a new campaign could not register, before anything is written."""
+        with self.database.reading() as connection:
+            registering.require_registrable(
+                Transaction(connection, "reader"), sketch, fractions, retries=retries, fresh=fresh
+            )
+
+    def share_of_delta(self, campaign: str) -> float:
+        """The campaign's share of delta: 1 unless it is in a declared family."""
+        with self.database.reading() as connection:
+            return registering.share_of_delta(Transaction(connection, "reader"), campaign)
+
+    def families(self) -> tuple[FamilyRecord, ...]:
+        """All families that were declared."""
+        return self._list(schema.families, FamilyRecord)
+
+    def count_reads(self, data_hash: str, campaign: str = "") -> int:
+        """How many attempts on rows of these rows' family count before the campaign's next.
+
+        Args:
+            data_hash: of the rows.
+            campaign: whose next attempt; "" counts those of all campaigns.
+        """
+        with self.database.reading() as connection:
+            return registering.attempts_before(
+                Transaction(connection, "reader"), campaign, data_hash
+            )
 
     def campaign(self, name: str) -> CampaignRecord:
         """The campaign of that name."""
@@ -311,8 +451,16 @@ class Ledger:
         return self._list(schema.campaigns, CampaignRecord)
 
     def observations(self, campaign: str) -> tuple[ObservationRecord, ...]:
-        """What was observed."""
-        return self._list(schema.observations, ObservationRecord, campaign=campaign)
+        """What was observed, with all that was added to it."""
+        first = self._list(schema.observations, ObservationRecord, campaign=campaign)
+        added = self._list(schema.supplements, ObservationRecord, campaign=campaign)
+        newest = {record.round: record for record in (*first, *added)}
+        return tuple(newest[record.round] for record in first)
+
+    def supplemented(self, campaign: str, round: int) -> bool:
+        """Whether rows were added to what a round observed."""
+        added = self._list(schema.supplements, ObservationRecord, campaign=campaign)
+        return any(record.round == round for record in added)
 
     def candidates(self, campaign: str) -> tuple[CandidateRecord, ...]:
         """The candidates."""
@@ -405,6 +553,7 @@ class CountedReads:
         self._held = ExitStack()
         self._inside = False
         self.retries = ledger.campaign(campaign).retries
+        self._share = ledger.share_of_delta(campaign)
 
     def __enter__(self) -> Self:
         self._held.enter_context(self._ledger.hold(self._campaign, self._round))
@@ -435,11 +584,12 @@ class CountedReads:
             its = (attempt.round, attempt.policy_hash, attempt.data_hash)
             if its == (self._round, self._policy, data):
                 return attempt.attempt - 1
-        return self._ledger.count_reads(data)
+        return self._ledger.count_reads(data, self._campaign)
 
     def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The delta at which that attempt is tested."""
-        return delta * 2.0**-attempt if self.retries else delta
+        """The delta at which that attempt is tested: the campaign's share, halved by attempts."""
+        own = delta * self._share
+        return own * 2.0**-attempt if self.retries else own
 
     def finish(self, certificate: CertificateLike) -> AttemptRecord:
         """Store the certificate."""

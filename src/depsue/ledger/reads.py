@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from depsue.errors import ConfigError, require
 from depsue.ledger import schema
 from depsue.ledger.records import CertificateLike
+from depsue.ledger.registering import earlier_attempts, registered
 from depsue.ledger.transaction import Row, Transaction
 
 
@@ -37,13 +38,15 @@ def begin_read(
         cure="record it first",
     )
     _require_none_open(transaction, campaign, round)
-    attempt = 1 + _earlier(transaction, declared, data_hash)
+    family = registered(transaction, campaign, round - 1).family
+    attempt = 1 + earlier_attempts(transaction, declared, family)
     values = {
         "campaign": campaign,
         "round": round,
         "attempt": attempt,
         "data_hash": data_hash,
         "policy_hash": policy_hash,
+        "family": family,
     }
     transaction.add(schema.reads, "read", policy_hash, values)
     return attempt
@@ -147,27 +150,3 @@ def _require_none_open(transaction: Transaction, campaign: str, round: int) -> N
                 f"at {row.at}, and it has no verdict yet",
                 cure="wait for it, continue it with the same policy, or abandon it: it was counted",
             )
-
-
-def _earlier(transaction: Transaction, declared: Row, data_hash: str) -> int:
-    """How many attempts read these rows, in any campaign; refuse if none may follow."""
-    earlier = transaction.all(schema.reads, data_hash=data_hash)
-    if not earlier:
-        return 0
-    names = {row.campaign for row in earlier}
-    spent = sorted(
-        row.name
-        for row in transaction.all(schema.campaigns)
-        if row.name in names and not row.retries
-    )
-    if declared.retries and not spent:
-        return len(earlier)
-    last = earlier[-1]
-    without = declared.name if not declared.retries else spent[0]
-    raise ConfigError(
-        "the certifying rows of a data set are read by one verdict, in whatever campaign",
-        found=f"attempt {len(earlier) + 1} on data {data_hash[:12]}: {last.by} read it at "
-        f"{last.at} in round {last.round} of campaign {last.campaign!r}, and campaign "
-        f"{without!r} was created without retries",
-        cure="certify on new rows; retries are declared when a campaign is created",
-    )

@@ -71,8 +71,9 @@ class CandidateRecord:
 class AttemptRecord:
     """One verdict on certifying rows: begun, and perhaps finished.
 
-    `attempt` counts the verdicts on these rows over all campaigns. `certified` is the policy that
-    the certificate is about, one of the candidate's; `note` says why an attempt was abandoned.
+    `attempt` counts the verdicts on rows of one `family`, over all campaigns that are not declared
+    to share delta. `certified` is the policy that the certificate is about, one of the candidate's;
+    `note` says why an attempt was abandoned.
     """
 
     campaign: str
@@ -80,6 +81,7 @@ class AttemptRecord:
     attempt: int
     data_hash: str
     policy_hash: str
+    family: str
     passed: bool | None
     certified: str | None
     certificate: str | None
@@ -101,12 +103,26 @@ class AttemptRecord:
 
 @dataclass(frozen=True)
 class DeploymentRecord:
-    """What serves from now on: a certified policy, or a rollback to what served before."""
+    """What serves from now on: a certified policy, or a rollback to what served before.
+
+    `declared` says how long: {"decisions": 50000} or {"until": "2027-03-01T00:00:00"}.
+    """
 
     campaign: str
     round: int
     policy_hash: str
     kind: DeploymentKind
+    declared: Mapping[str, Any]
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class FamilyRecord:
+    """Campaigns that share rows or traffic; `terms`: their shares of delta, the joint floor."""
+
+    name: str
+    terms: Mapping[str, Any]
     at: datetime
     by: str
 
@@ -115,7 +131,8 @@ class DeploymentRecord:
 class JournalEntry:
     """A line of the journal: who did what when. A record has the id of its line.
 
-    `what` is campaign, observation, policy, read, read continued, verdict, deploy or rollback.
+    `what` is campaign, observation, supplement, registration, family, policy, read, read continued,
+    verdict, deploy or rollback.
     """
 
     id: int

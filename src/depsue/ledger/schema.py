@@ -22,15 +22,34 @@ journal = table("depsue_journal", "id at who what campaign round detail")
 campaigns = table("depsue_campaigns", "id name rounds retries settings")
 observations = table("depsue_observations", "id campaign round data_hash rows source summary")
 policies = table("depsue_policies", "id campaign round policy_hash folder trained_on fixed")
-reads = table("depsue_reads", "id campaign round attempt data_hash policy_hash")
-verdicts = table("depsue_verdicts", "id read_id passed certified certificate note")
-deployments = table("depsue_deployments", "id campaign round policy_hash kind")
-RECORDS = (journal, campaigns, observations, policies, reads, verdicts, deployments)
+reads = table("depsue_attempts", "id campaign round attempt data_hash policy_hash family")
+verdicts = table("depsue_outcomes", "id read_id passed certified certificate note")
+deployments = table("depsue_deployments", "id campaign round policy_hash kind declared")
+registrations = table(
+    "depsue_registrations", "id campaign round data_hash rows family registration sketch"
+)
+supplements = table("depsue_supplements", "id campaign round data_hash rows source summary")
+families = table("depsue_families", "id name terms")
+identity = table("depsue_identity", "id name")
+RECORDS = (
+    journal,
+    campaigns,
+    observations,
+    supplements,
+    registrations,
+    families,
+    policies,
+    reads,
+    verdicts,
+    deployments,
+)
 """In an order in which none points at a later one."""
 
 _FINISHED = journal.alias("finished")
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("settings", "summary", "trained_on", "fixed"), json.loads),
+    **dict.fromkeys(
+        ("settings", "summary", "trained_on", "fixed", "declared", "terms"), json.loads
+    ),
     **dict.fromkeys(("at", "finished_at"), datetime.fromisoformat),
     **dict.fromkeys(("passed", "retries"), bool),
 }
@@ -90,6 +109,36 @@ _VERDICTS = f"""CREATE TABLE depsue_verdicts ({_RECORD},
 _DEPLOYMENTS = f"""CREATE TABLE depsue_deployments ({_RECORD}, {_OF_A_ROUND.format(first=1)},
  policy_hash TEXT NOT NULL CHECK (length(policy_hash) = 64),
  kind TEXT NOT NULL CHECK (kind IN ('deploy', 'rollback')))"""
+_IDENTITY = """CREATE TABLE depsue_identity (id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+ name TEXT NOT NULL)"""
+_REGISTRATIONS = f"""CREATE TABLE depsue_registrations ({_RECORD}, campaign TEXT NOT NULL,
+ round INTEGER NOT NULL CHECK (round >= 0), data_hash TEXT NOT NULL CHECK (length(data_hash) = 64),
+ rows BIGINT NOT NULL CHECK (rows >= 1), family TEXT NOT NULL, registration TEXT NOT NULL,
+ sketch TEXT NOT NULL, UNIQUE (campaign, round, data_hash))"""
+_SUPPLEMENTS = f"""CREATE TABLE depsue_supplements ({_RECORD}, {_OF_A_ROUND.format(first=0)},
+ data_hash TEXT NOT NULL CHECK (length(data_hash) = 64),
+ rows BIGINT NOT NULL CHECK (rows >= 1), source TEXT NOT NULL, summary TEXT NOT NULL,
+ UNIQUE (campaign, data_hash))"""
+_FAMILIES = f"""CREATE TABLE depsue_families ({_RECORD}, name TEXT NOT NULL UNIQUE,
+ terms TEXT NOT NULL)"""
+_ATTEMPTS = f"""CREATE TABLE depsue_attempts ({_RECORD}, {_OF_A_ROUND.format(first=1)},
+ attempt INTEGER NOT NULL CHECK (attempt >= 1), data_hash TEXT NOT NULL,
+ policy_hash TEXT NOT NULL, family TEXT NOT NULL,
+ UNIQUE (campaign, round, policy_hash),
+ FOREIGN KEY (campaign, round, policy_hash)
+ REFERENCES depsue_policies (campaign, round, policy_hash))"""
+_OUTCOMES = _VERDICTS.replace("depsue_verdicts", "depsue_outcomes").replace(
+    "depsue_reads", "depsue_attempts"
+)
+_KEPT_ATTEMPTS = (
+    "INSERT INTO depsue_attempts (id, campaign, round, attempt, data_hash, policy_hash, family) "
+    "SELECT id, campaign, round, attempt, data_hash, policy_hash, data_hash FROM depsue_reads",
+    "INSERT INTO depsue_outcomes (id, read_id, passed, certified, certificate, note) "
+    "SELECT id, read_id, passed, certified, certificate, note FROM depsue_verdicts",
+    "DROP TABLE depsue_verdicts",
+    "DROP TABLE depsue_reads",
+    "ALTER TABLE depsue_deployments ADD COLUMN declared TEXT NOT NULL DEFAULT '{}'",
+)
 _REFUSE = """CREATE OR REPLACE FUNCTION depsue_append_only() RETURNS trigger LANGUAGE plpgsql AS
  $$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"""
 
@@ -131,6 +180,23 @@ SCHEMA = Schema(
                 _VERDICTS,
                 _DEPLOYMENTS,
             )
+        ),
+        # rows are registered, verdicts counted by family, rounds extended, lengths declared
+        Migration(
+            both=(
+                _IDENTITY,
+                _REGISTRATIONS,
+                _SUPPLEMENTS,
+                _FAMILIES,
+                _ATTEMPTS,
+                _OUTCOMES,
+                *_KEPT_ATTEMPTS,
+            ),
+            sqlite=("INSERT INTO depsue_identity VALUES (1, lower(hex(randomblob(16))))",),
+            postgresql=(
+                "INSERT INTO depsue_identity VALUES "
+                "(1, replace(CAST(gen_random_uuid() AS text), '-', ''))",
+            ),
         ),
     ),
     finish=_append_only,

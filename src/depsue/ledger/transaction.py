@@ -27,6 +27,11 @@ class Transaction:
     def __init__(self, connection: sa.Connection, by: str) -> None:
         self._connection, self._by = connection, by
 
+    @property
+    def ledger(self) -> str:
+        """The id of the ledger."""
+        return str(self._connection.scalar(sa.select(schema.identity.c.name)))
+
     def first(self, table: sa.TableClause, **where: object) -> Row | None:
         """The oldest row with these values, if there is one."""
         return self._connection.execute(schema.rows_of(table, **where)).first()
@@ -45,7 +50,8 @@ class Transaction:
 
     def add(self, table: sa.TableClause, what: str, detail: str, values: Mapping[str, Any]) -> int:
         """Write a record and its line in the journal; their id."""
-        campaign = values["name"] if table is schema.campaigns else values["campaign"]
+        named = table in (schema.campaigns, schema.families)
+        campaign = values["name"] if named else values["campaign"]
         id = self.note(what, campaign, values.get("round"), detail)
         columns = {name: value for name, value in values.items() if name in table.c}
         self._connection.execute(table.insert().values(id=id, **columns))
@@ -101,9 +107,16 @@ class Transaction:
         )
         return campaign
 
+    def observation(self, campaign: str, round: int) -> Row | None:
+        """What a round observed: its rows with all that was added to them, if there are any."""
+        added = self.all(schema.supplements, campaign=campaign, round=round)
+        if added:
+            return added[-1]
+        return self.first(schema.observations, campaign=campaign, round=round)
+
     def require_begun(self, campaign: str, round: int) -> Row:
         """Refuse a round that has not begun; the observation before it."""
-        before = self.first(schema.observations, campaign=campaign, round=round - 1)
+        before = self.observation(campaign, round - 1)
         if before is None:
             raise ConfigError(
                 "rounds go in order: a round begins when the one before it was observed",

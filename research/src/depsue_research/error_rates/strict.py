@@ -18,7 +18,6 @@ from depsue.certificates import (
     Served,
     certify,
     earned,
-    three_folds,
 )
 from depsue.certificates.folds import Folds
 from depsue.certificates.terms import bound_for, safety_terms
@@ -30,6 +29,7 @@ from depsue.estimators.weights import importance_weights
 from depsue.policies import OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.rewards import OwnRewardModel
+from depsue.testing.splits import split
 from depsue_research.error_rates.rates import DELTA, Outcome, Trial
 from depsue_research.error_rates.worlds import MISS, RHO, NearMissWorld, near_miss_world
 
@@ -66,7 +66,7 @@ def rules_for(world: NearMissWorld, bound: str, floor: Floor | None = None) -> R
 
 def folds_of(logs: LoggedData) -> Folds:
     """The folds of this campaign."""
-    return three_folds(logs, "error rates", FRACTIONS)
+    return split(logs, "error rates", FRACTIONS)
 
 
 def issued(levels: MixtureLadder, folds: Folds, rules: Rules, reads: Reads | None = None) -> bool:
@@ -188,7 +188,7 @@ def cumulative(draw: np.random.Generator) -> Outcome:
     pi0, pi = world.policy(world.pi0), world.policy(world.mixed(deployed, target))
     first = world.logs(world.pi0, m, draw)
     rounds = [world.logs(deployed, m, draw, k) for k in range(1, ROUNDS)]
-    newest = three_folds(rounds[-1], "error rates", (0.25, 0.25, 0.5))
+    newest = split(rounds[-1], "error rates", (0.25, 0.25, 0.5))
     s2 = newest.certify
     terms = WeightedTerms.of(importance_weights(pi, s2), s2.reward, r_max=1.0)
     total = Hcope().lower(terms, DELTA).value + sum(logs.mean_reward() for logs in rounds)

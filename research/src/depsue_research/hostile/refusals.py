@@ -16,7 +16,6 @@ from dataclasses import replace
 import numpy as np
 
 from depsue import rng
-from depsue.certificates import three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.diagnostics import check_propensities
@@ -24,6 +23,7 @@ from depsue.errors import DataError
 from depsue.exploration.rounds import run_exploration
 from depsue.policies import BasePolicy, OwnPolicy, ScoreTable
 from depsue.protocols import Policy
+from depsue.testing.splits import split
 from depsue.world import World
 from depsue_research.hostile.campaigns import WORLDS, Case, Result
 
@@ -136,6 +136,6 @@ def _explored(
 
 
 def _tested(logs: LoggedData) -> str | None:
-    folds = three_folds(logs, "refusals")
+    folds = split(logs, "refusals")
     report = check_propensities(folds.learn, folds.select)
     return None if report.ok else report.findings[0]

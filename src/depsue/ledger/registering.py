@@ -1,0 +1,292 @@
+"""Registrations in the ledger: which rows are known, which verdicts count together, who shares.
+
+Each function is a rule of a transaction; `Ledger` and `depsue.ledger.reads` call them. What makes
+rows known, and what a registration is, stands in `depsue.certificates.registration`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from depsue import codec
+from depsue.certificates.folds import Registration
+from depsue.certificates.registration import KnownLog, placed
+from depsue.data.identity import LogSketch
+from depsue.errors import ConfigError, is_real, require, short
+from depsue.ledger import schema
+from depsue.ledger.records import checked_json, checked_name
+from depsue.ledger.transaction import Row, Transaction
+
+ROUNDING = 1e-9
+
+
+def register(
+    transaction: Transaction,
+    campaign: str,
+    round: int,
+    data_hash: str,
+    sketch: LogSketch,
+    fractions: tuple[float, float, float],
+    *,
+    fresh: bool,
+) -> Registration:
+    """Register the rows of an observation, or refuse them.
+
+    Args:
+        transaction: in which they are observed.
+        campaign, round: whose rows.
+        data_hash: of all rows.
+        sketch: what the rows are known by.
+        fractions: shares of learn, select and certify.
+        fresh: declared: no row was registered before, where only contents could tell.
+    """
+    declared = transaction.campaign(campaign, round, first=0)
+    rows = transaction.all(schema.registrations)
+    own = [row for row in rows if row.campaign == campaign]
+    first = _registration(own[0]) if own and round > 0 else None
+    registration = placed(
+        sketch,
+        fractions,
+        _known(transaction, rows, campaign),
+        ledger=transaction.ledger,
+        family=f"{transaction.ledger[:8]}-{len(rows) + 1}",
+        retries=bool(declared.retries),
+        fresh=fresh or round > 0,
+        first=first,
+    )
+    values = {
+        "campaign": campaign,
+        "round": round,
+        "data_hash": data_hash,
+        "rows": sketch.rows,
+        "family": registration.family,
+        "registration": checked_json(codec.plain(registration), "a registration"),
+        "sketch": checked_json(sketch.to_json(), "a sketch"),
+    }
+    transaction.add(schema.registrations, "registration", registration.family, values)
+    return registration
+
+
+def require_registrable(
+    transaction: Transaction,
+    sketch: LogSketch,
+    fractions: tuple[float, float, float],
+    *,
+    retries: bool,
+    fresh: bool,
+) -> None:
+    """Refuse rows that a new campaign could not register; arguments as for `register`."""
+    rows = transaction.all(schema.registrations)
+    known = _known(transaction, rows, "")
+    placed(sketch, fractions, known, ledger="", family="", retries=retries, fresh=fresh)
+
+
+def registered(transaction: Transaction, campaign: str, round: int) -> Registration:
+    """The newest registration of a round's rows."""
+    rows = transaction.all(schema.registrations, campaign=campaign, round=round)
+    if rows:
+        return _registration(rows[-1])
+    raise ConfigError(
+        "a campaign is certified by the rules that it was begun under, and older rules are no "
+        "longer enough: their folds hung on the campaign's name",
+        found=f"round {round} of campaign {campaign!r}, whose rows were never registered",
+        cure="it can be read and rolled back; begin a new campaign on rows that were logged since",
+    )
+
+
+def known_as(transaction: Transaction, sketch: LogSketch) -> Registration | None:
+    """What these rows were registered with, if they are known and keep their folds."""
+    for row in transaction.all(schema.registrations):
+        registration = _registration(row)
+        overlap = sketch.overlap(_sketch(row))
+        if overlap and overlap.same.get(registration.kind, False):
+            return registration
+    return None
+
+
+def require_extensible(transaction: Transaction, campaign: str, round: int) -> None:
+    """Refuse more rows for a round that something was learned from, or that has none yet."""
+    transaction.campaign(campaign, round, first=0)
+    seen = transaction.observation(campaign, round)
+    if seen is None:
+        raise ConfigError(
+            "rows are added to a round that was observed",
+            found=f"round {round} of campaign {campaign!r} has none yet",
+            cure="observe it first",
+        )
+    trained = transaction.first(schema.policies, campaign=campaign, round=round + 1)
+    require(
+        trained is None,
+        "rows are added to a round until something is learned from them",
+        found=f"round {round} of campaign {campaign!r}: a candidate of round {round + 1} exists",
+        cure="they can be observed with the next round",
+    )
+
+
+def earlier_attempts(transaction: Transaction, declared: Row, family: str) -> int:
+    """How many attempts count before this campaign's next one; refuse if none may follow."""
+    _require_joint_floor(transaction, declared.name)
+    others = _of_family(transaction, declared.name)
+    attempts = [
+        row for row in transaction.all(schema.reads, family=family) if row.campaign not in others
+    ]
+    encodings = max(
+        (
+            _registration(row).encodings
+            for row in transaction.all(schema.registrations, family=family)
+        ),
+        default=0,
+    )
+    if not attempts and not encodings:
+        return 0
+    names = {row.campaign for row in attempts}
+    spent = sorted(
+        row.name
+        for row in transaction.all(schema.campaigns)
+        if row.name in names and not row.retries
+    )
+    if declared.retries and not spent:
+        return len(attempts) + encodings
+    last = attempts[-1]
+    without = declared.name if not declared.retries else spent[0]
+    raise ConfigError(
+        "the certifying rows of a data set are read by one verdict, in whatever campaign",
+        found=f"attempt {len(attempts) + encodings + 1} on rows of family {family}: {last.by} read "
+        f"them at {last.at} in round {last.round} of campaign {last.campaign!r}, and campaign "
+        f"{without!r} was created without retries",
+        cure="certify on rows that no verdict has read; retries are declared when a campaign is "
+        "created, and campaigns that share rows are declared together before the first verdict: "
+        f"depsue campaign family NAME --share {last.campaign}=0.5 --share {declared.name}=0.5",
+    )
+
+
+def attempts_before(transaction: Transaction, campaign: str, data_hash: str) -> int:
+    """How many attempts on rows of these rows' family came before the campaign's next."""
+    rows = [
+        row
+        for row in transaction.all(schema.registrations, data_hash=data_hash)
+        if campaign in ("", row.campaign)
+    ]
+    if not rows:
+        return len(transaction.all(schema.reads, family=data_hash))  # counted by older rules
+    others = _of_family(transaction, campaign)
+    family = rows[-1].family
+    members = transaction.all(schema.registrations, family=family)
+    encodings = max(_registration(row).encodings for row in members)
+    reads = transaction.all(schema.reads, family=family)
+    return encodings + sum(row.campaign not in others for row in reads)
+
+
+def checked_family(name: str, shares: Mapping[str, float], floor: float | None) -> dict[str, Any]:
+    """The terms of a family, checked."""
+    checked_name(name, "a family")
+    ok = all(is_real(share) and 0 < share <= 1 for share in shares.values())
+    total = sum(shares.values()) if ok else 0.0
+    require(
+        ok and len(shares) >= 2 and total <= 1 + ROUNDING,
+        "a family has two campaigns or more, whose shares of delta are positive and sum to at "
+        "most 1",
+        found=short(dict(shares)),
+        cure="for example --share spring=0.5 --share shoes=0.5",
+    )
+    require(
+        floor is None or (is_real(floor) and 0 < floor <= 1),
+        "the joint floor is a share of pi0's value, in (0, 1]",
+        found=short(floor),
+        cure="0.9 asks that all campaigns together keep 90% of pi0's value",
+    )
+    return {"shares": {k: float(v) for k, v in shares.items()}, "floor": floor}
+
+
+def require_undecided(transaction: Transaction, name: str, shares: Mapping[str, float]) -> None:
+    """Refuse to declare what a verdict was reached without."""
+    if transaction.first(schema.families, name=name) is not None:
+        return
+    for row in transaction.all(schema.families):
+        both = sorted(set(json.loads(row.terms)["shares"]) & set(shares))
+        require(
+            not both,
+            "a campaign is in one family",
+            found=f"{', '.join(both)} in {row.name!r} already",
+            cure="declare one family with all campaigns that share rows or traffic",
+        )
+    read = [row for row in transaction.all(schema.reads) if row.campaign in shares]
+    require(
+        not read,
+        "a family is declared before the first verdict of any of its campaigns",
+        found=f"{read[0].by} read rows for {read[0].campaign!r} at {read[0].at}" if read else "",
+        cure="certify the others on rows that no verdict has read",
+    )
+
+
+def share_of_delta(transaction: Transaction, campaign: str) -> float:
+    """The campaign's share of delta: 1 unless it is in a declared family."""
+    for row in transaction.all(schema.families):
+        shares = json.loads(row.terms)["shares"]
+        if campaign in shares:
+            return float(shares[campaign])
+    return 1.0
+
+
+def _of_family(transaction: Transaction, campaign: str) -> set[str]:
+    """The other campaigns that were declared to share rows with this one."""
+    for row in transaction.all(schema.families):
+        shares = json.loads(row.terms)["shares"]
+        if campaign in shares:
+            return set(shares) - {campaign}
+    return set()
+
+
+def _require_joint_floor(transaction: Transaction, campaign: str) -> None:
+    """Refuse a verdict whose floors, taken together, allow more loss than the family declared."""
+    for row in transaction.all(schema.families):
+        terms = json.loads(row.terms)
+        if campaign not in terms["shares"] or terms["floor"] is None:
+            continue
+        losses = {
+            member.name: _largest_loss(member)
+            for member in transaction.all(schema.campaigns)
+            if member.name in terms["shares"]
+        }
+        total = sum(losses.values())
+        require(
+            total <= 1 - terms["floor"] + ROUNDING,
+            f"the campaigns of family {row.name!r} together keep {terms['floor']:g} of pi0's "
+            "value: what their floors allow to be lost adds up",
+            found=", ".join(f"{name} may lose {loss:g}" for name, loss in losses.items()),
+            cure="create them with higher floors, or declare the family with a lower one",
+        )
+
+
+def _largest_loss(campaign: Row) -> float:
+    """The largest share of pi0's value that a campaign's floors allow to be lost."""
+    settings = json.loads(campaign.settings)
+    explore = settings.get("campaign", {}).get("explore", {})
+    ratios = [promise.get("floor", {}).get("ratio") for promise in explore.get("promises", ())]
+    relative = [float(ratio) for ratio in ratios if ratio is not None]
+    return max((1 - ratio for ratio in relative), default=1.0) if relative else 1.0
+
+
+def _known(transaction: Transaction, rows: Any, campaign: str) -> list[KnownLog]:
+    """What the ledger knows, oldest first."""
+    retries = {row.name: bool(row.retries) for row in transaction.all(schema.campaigns)}
+    return [
+        KnownLog(
+            _registration(row),
+            _sketch(row),
+            f"round {row.round} of campaign {row.campaign!r}",
+            retries=retries.get(row.campaign, False),
+            may_return=row.campaign == campaign,
+        )
+        for row in rows
+    ]
+
+
+def _registration(row: Row) -> Registration:
+    return codec.typed(json.loads(row.registration), Registration, what="a registration")
+
+
+def _sketch(row: Row) -> LogSketch:
+    return LogSketch.from_json(json.loads(row.sketch))
