@@ -92,6 +92,10 @@ def create(
     ] = None,
     novel: Novel = None,
     id: IdColumn = None,
+    fresh: Annotated[
+        bool,
+        typer.Option("--fresh", help="Declare rows without times as new, though they look known."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
     home: Home = HOME,
     ledger: Address = None,
@@ -125,11 +129,47 @@ def create(
         settings=CampaignSettings(explore, seed, retries, decisions),
         novel=None if novel is None else names_of(novel),
         id=id,
+        fresh=fresh,
         by=who(by),
         home=home,
         ledger=open_home(home, ledger, create=True),
     )
     _show(campaign, as_json, list(campaign.notes))
+
+
+@app.command()
+def family(
+    name: Annotated[str, typer.Argument(help="Name of the family.")],
+    share: Annotated[
+        list[str],
+        typer.Option(help="CAMPAIGN=SHARE of delta, once for each campaign: spring=0.5."),
+    ],
+    floor: Annotated[
+        float | None,
+        typer.Option(help="What all of them together keep, as a share of the current policy's."),
+    ] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Declare campaigns that share rows or traffic, before the first verdict of any of them.
+
+    Each campaign is then tested at its share of delta, so that all their verdicts together err at
+    most delta of the time. With --floor, what their floors allow to be lost must not add up to
+    more than the joint floor allows.
+    """
+    from depsue.campaigns import open_home
+
+    opened = open_home(home, ledger, create=True)
+    declared = opened.declare_family(name, shares=_shares(share), floor=floor, by=who(by))
+    shares = declared.terms["shares"]
+    if as_json:
+        typer.echo(json.dumps({"family": declared.name, **declared.terms}, indent=1))
+        return
+    words = ", ".join(f"{campaign} {part:g}" for campaign, part in shares.items())
+    together = "" if floor is None else f"; together they keep {floor:g} of the current policy"
+    typer.echo(f"family {declared.name}: shares of delta {words}{together}")
 
 
 @app.command()
@@ -359,6 +399,23 @@ def report(
         typer.echo(codec.encode({"page": str(page), "report": report}, indent=1))
     else:
         typer.echo(f"the report: {page}")
+
+
+def _shares(texts: list[str]) -> dict[str, float]:
+    """Shares of delta by campaign, from texts such as spring=0.5."""
+    shares: dict[str, float] = {}
+    for text in texts:
+        campaign, _, number = text.partition("=")
+        try:
+            shares[campaign.strip()] = float(number)
+        except ValueError:
+            require(
+                False,
+                "--share takes CAMPAIGN=SHARE",
+                found=text,
+                cure="for example --share spring=0.5 --share shoes=0.5",
+            )
+    return shares
 
 
 def open_campaign(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:

@@ -17,10 +17,13 @@ from rich.table import Table
 
 from depsue import defaults
 from depsue.cli.options import (
+    HOME,
     ITEMS_HELP,
     LOGS_HELP,
+    Address,
     Delta,
     FloorValue,
+    Home,
     IdColumn,
     Kept,
     MappingFile,
@@ -42,6 +45,7 @@ from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
 
 if TYPE_CHECKING:
+    from depsue.certificates import Registration
     from depsue.data.logs import LoggedData
     from depsue.data.mapping import LogMapping
     from depsue.exploration import ExploreSettings, Plan
@@ -166,9 +170,9 @@ def plan(
             help="pi0, which plans better: a saved folder, model.onnx, a table, uniform, logged.",
         ),
     ] = None,
-    campaign: Annotated[
-        str, typer.Option(help="Name of the campaign; the folds depend on it.")
-    ] = "exploration",
+    campaign: Annotated[str, typer.Option(help="Name of the campaign.")] = "exploration",
+    home: Home = HOME,
+    ledger: Address = None,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the reward model.")] = 0,
     out: Annotated[
@@ -178,8 +182,8 @@ def plan(
 ) -> None:
     """How much can new items be shown, and what is missing for more? From logs alone.
 
-    LOGS are files, ITEMS is one. The certifying rows are not read: a plan promises nothing, and
-    leaves the certificate intact. Without files, --rows-for with --reward-rate says how many
+    LOGS are files, ITEMS is one. A plan promises nothing. Where the ledger of --home knows the
+    rows, no certifying row of their campaign is read. Without files, --rows-for with --reward-rate says how many
     rows a wished novelty needs.
     """
     from depsue.exploration.plan import require_plannable
@@ -242,12 +246,14 @@ def plan(
         require_wish(rows_for, settings)
     rows = read_mapped(source, roles, listed.catalogue)
     callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
+    registration = _registered(rows, home, ledger)
     folder = writable_folder(out)
     try:
         with bars(not quiet) as watch:
             result = planned(
                 rows,
                 settings,
+                registration=registration,
                 campaign=campaign,
                 wish=rows_for,
                 logging_policy=callable_pi0,
@@ -259,11 +265,27 @@ def plan(
         raise typer.Exit(130) from None
     result = replace(result, declared=roles.assumptions)
     notes = [*listed.notes, *column_notes]
+    if registration is None:
+        notes.append(
+            "no ledger knows these rows yet: the plan read 40% of them, and a campaign on them may "
+            "certify on some that were read. Create the campaign first where that matters: a plan "
+            "with its --home then reads none of its certifying rows"
+        )
     if pi0 is None:
         notes.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
     page = write_plan(result, notes, folder)
     show_plan(result, notes)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
+
+
+def _registered(rows: LoggedData, home: Path, address: str | None) -> Registration | None:
+    """What the ledger of these campaigns registered the rows with; None if it knows them not."""
+    from depsue.campaigns import open_home
+    from depsue.campaigns.creating import LEDGER
+
+    if address is None and not (home / LEDGER).exists():
+        return None
+    return open_home(home, address).registration_of(rows.sketch)
 
 
 def show_plan(plan: Plan, notes: Sequence[str]) -> None:
