@@ -183,8 +183,8 @@ def plan(
     """How much can new items be shown, and what is missing for more? From logs alone.
 
     LOGS are files, ITEMS is one. A plan promises nothing. Where the ledger of --home knows the
-    rows, no certifying row of their campaign is read. Without files, --rows-for with --reward-rate says how many
-    rows a wished novelty needs.
+    rows, no certifying row of their campaign is read. Without files, --rows-for with --reward-rate
+    says how many rows a wished novelty needs.
     """
     from depsue.exploration.plan import require_plannable
     from depsue.exploration.settings import ExploreSettings
