@@ -42,7 +42,7 @@ from depsue.errors import ConfigError, DataError, FileError, require
 from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
-from depsue.exploration.rounds import CampaignState
+from depsue.exploration.rounds import NO_DRIFT, CampaignState
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
@@ -206,6 +206,10 @@ class Campaign:
     def rollback(self, to: int = 0) -> DeploymentRecord:
         """Serve what served before, from now on: pi0, or what an earlier round deployed.
 
+        pi0 is always allowed. What an earlier round deployed serves again only if what it was
+        certified for still holds without help: its bounds reach the floor without margin, nothing
+        that it rests on was refuted since, and where the sum counts there is no debt.
+
         Args:
             to: 0 for pi0, else the round.
         """
@@ -222,6 +226,8 @@ class Campaign:
                 cure="--to 0 is pi0",
             )
             hash = deployments[-1].policy_hash
+            if to < self.round:  # the certificate of the round under way is for this round
+                self._require_holds_alone(to, hash)
         self.policy(k, hash)  # what cannot be loaded does not serve
         return self.ledger.deploy(self.name, k, hash, "rollback", by=self.by)
 
@@ -493,6 +499,35 @@ class Campaign:
     def decisions(self, state: CampaignState) -> int:
         """Decisions that the next deployment will serve, over which margin is spread."""
         return self.settings.decisions or len(state.newest)
+
+    def _require_holds_alone(self, k: int, hash: str) -> None:
+        """Refuse a policy of round k whose promise needs help by now, or is refuted."""
+        made_in, choice = self.made_in(k, hash)
+        decided = self.decided(made_in) if made_in else None
+        if choice.what == "pi0" or decided is None:
+            return
+        refuted, debts, reasons = self.refuted(), {}, []
+        explore = self.settings.explore
+        if explore.safety == "cumulative" or explore.no_drift:
+            state = self.state()
+            credits = state.inputs(self.decisions(state)).credits
+            refuted |= state.refuted
+            debts = {name: credit.value for name, credit in credits.items() if credit.value < 0}
+        if choice.what == "certified":
+            certificate = Certificate.from_json(decided[1].certificate or "")
+            if not all(verdict.alone for verdict in certificate.verdicts):
+                reasons.append("its certificate counts on the margin that was there then")
+            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+                reasons.append("it rests on no_drift, which was refuted")
+        for name, value in debts.items():
+            reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
+        require(
+            not reasons,
+            "what an earlier round deployed serves again only if what it was certified for still "
+            "holds without help",
+            found=f"round {k}: {'; '.join(reasons)}",
+            cure="--to 0 serves pi0, which is always allowed",
+        )
 
     def pi0_today(self, k: int) -> BasePolicy:
         """pi0 over the items that round k's rows are read with, without those withdrawn."""
