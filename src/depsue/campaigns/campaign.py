@@ -24,6 +24,7 @@ from depsue.campaigns.files import (
 from depsue.campaigns.observing import (
     assumptions_on_items,
     assumptions_on_outside,
+    assumptions_on_refuted,
     changed_items,
     same_rows,
     summarised,
@@ -41,7 +42,7 @@ from depsue.errors import ConfigError, DataError, FileError, require
 from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
-from depsue.exploration.rounds import CampaignState
+from depsue.exploration.rounds import NO_DRIFT, CampaignState
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
@@ -117,7 +118,8 @@ class Campaign:
         inputs = state.inputs(self.decisions(state))
         folds = inputs.folds
         require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
-        self.notes = tuple(_too_few(folds))
+        refuted = state.refuted
+        self.notes = (*_too_few(folds), *assumptions_on_refuted(refuted))
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
             candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
@@ -125,6 +127,7 @@ class Campaign:
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
             *assumptions_on_outside(self.pi0),
+            *assumptions_on_refuted(refuted),
         )
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue
@@ -134,7 +137,7 @@ class Campaign:
             mixture = Mixture([state.pi0, candidate.new], [1 - certain, certain])
             certain_policy = self._save(k, mixture, catalogue)
         facts = CandidateFacts.fixed_by(
-            candidate, pi0_policy=pi0_policy, certain_policy=certain_policy
+            candidate, pi0_policy=pi0_policy, certain_policy=certain_policy, refuted=refuted
         )
         folder = self.files.candidate(k, facts.hash)
         save_candidate(candidate, facts, folder, catalogue)
@@ -203,6 +206,10 @@ class Campaign:
     def rollback(self, to: int = 0) -> DeploymentRecord:
         """Serve what served before, from now on: pi0, or what an earlier round deployed.
 
+        pi0 is always allowed. What an earlier round deployed serves again only if what it was
+        certified for still holds without help: its bounds reach the floor without margin, nothing
+        that it rests on was refuted since, and where the sum counts there is no debt.
+
         Args:
             to: 0 for pi0, else the round.
         """
@@ -219,6 +226,8 @@ class Campaign:
                 cure="--to 0 is pi0",
             )
             hash = deployments[-1].policy_hash
+            if to < self.round:  # the certificate of the round under way is for this round
+                self._require_holds_alone(to, hash)
         self.policy(k, hash)  # what cannot be loaded does not serve
         return self.ledger.deploy(self.name, k, hash, "rollback", by=self.by)
 
@@ -358,11 +367,24 @@ class Campaign:
 
     def choice_of(self, k: int, hash: str) -> Choice:
         """What a policy that serves in round k was when it was chosen, then or before."""
+        return self.made_in(k, hash)[1]
+
+    def made_in(self, k: int, hash: str) -> tuple[int, Choice]:
+        """The round that made a policy which serves in round k, and what it was there."""
         for earlier in range(k, 0, -1):
             for choice in self.choices(earlier):
                 if self.hash_of_choice(earlier, choice) == hash:
-                    return choice
-        return Choice("pi0", 0.0, 1.0, "pi0")
+                    return earlier, choice
+        return 0, Choice("pi0", 0.0, 1.0, "pi0")
+
+    def refuted(self, k: int | None = None) -> frozenset[str]:
+        """Declared assumptions that a round up to k refuted; None is all rounds so far."""
+        return frozenset(
+            name
+            for record in self.ledger.candidates(self.name)
+            if k is None or record.round <= k
+            for name in CandidateFacts.of(record).refuted
+        )
 
     # Policies, models and rows, each held against its hash in the ledger.
 
@@ -447,11 +469,13 @@ class Campaign:
             campaign=self.name,
             base=base,
             stretch=stretch,
+            decisions=self.settings.decisions,
+            refuted=self.refuted(),
         )
         for k, summary in enumerate(self.summaries()[1:], start=1):
             served = self.policy(k, summary.served)
             policy = base if served is self.pi0 else self.widened(served, catalogue)
-            choice = self.choice_of(k, summary.served)
+            made_in, choice = self.made_in(k, summary.served)
             candidates = self.candidates(k)
             state.observe(
                 self._logs_on(k, catalogue),
@@ -460,12 +484,50 @@ class Campaign:
                 novelty=choice.novelty,
                 certified=choice.what == "certified",
                 trust=CandidateFacts.of(candidates[-1]).trust if candidates else 1.0,
+                decisions=summary.decisions,
+                pi0_share=self._pi0_share(made_in, base, first),
             )
         return state
+
+    def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
+        """Share of pi0 in the old part of what round k certified, by what was declared then."""
+        explore = self.settings.explore
+        if self.refuted(k) or self._pi0_now(max(k - 1, 0), base, first)[0] is not base:
+            explore = replace(explore, no_drift=False)
+        return explore.pi0_share
 
     def decisions(self, state: CampaignState) -> int:
         """Decisions that the next deployment will serve, over which margin is spread."""
         return self.settings.decisions or len(state.newest)
+
+    def _require_holds_alone(self, k: int, hash: str) -> None:
+        """Refuse a policy of round k whose promise needs help by now, or is refuted."""
+        made_in, choice = self.made_in(k, hash)
+        decided = self.decided(made_in) if made_in else None
+        if choice.what == "pi0" or decided is None:
+            return
+        refuted, debts, reasons = self.refuted(), {}, []
+        explore = self.settings.explore
+        if explore.safety == "cumulative" or explore.no_drift:
+            state = self.state()
+            credits = state.inputs(self.decisions(state)).credits
+            refuted |= state.refuted
+            debts = {name: credit.value for name, credit in credits.items() if credit.value < 0}
+        if choice.what == "certified":
+            certificate = Certificate.from_json(decided[1].certificate or "")
+            if not all(verdict.alone for verdict in certificate.verdicts):
+                reasons.append("its certificate counts on the margin that was there then")
+            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+                reasons.append("it rests on no_drift, which was refuted")
+        for name, value in debts.items():
+            reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
+        require(
+            not reasons,
+            "what an earlier round deployed serves again only if what it was certified for still "
+            "holds without help",
+            found=f"round {k}: {'; '.join(reasons)}",
+            cure="--to 0 serves pi0, which is always allowed",
+        )
 
     def pi0_today(self, k: int) -> BasePolicy:
         """pi0 over the items that round k's rows are read with, without those withdrawn."""

@@ -6,7 +6,7 @@ novel, and a column `withdrawn` says which are no longer shown. Known items keep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
 from depsue.errors import DataError, require
 from depsue.estimators.weights import novelty_on
+from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import ObservationRecord
 from depsue.promises import Promise
 from depsue.protocols import Policy
@@ -79,6 +80,16 @@ def same_rows(observation: ObservationRecord, logs: LoggedData) -> bool:
         return False
     rounds = np.full(len(logs), observation.round, dtype=np.int16)
     return replace(logs, round=rounds).hash == observation.data_hash
+
+
+def assumptions_on_refuted(refuted: Iterable[str]) -> list[str]:
+    """What was declared and refuted, in words."""
+    words = {
+        NO_DRIFT: "that pi0's value does not change (no_drift) was declared and is refuted: no "
+        "ceiling from the first logs is used, rows are paired with pi0; earlier certificates "
+        "that rest on it are refuted with it",
+    }
+    return [words.get(name, f"{name} was declared and is refuted") for name in sorted(refuted)]
 
 
 def assumptions_on_items(summary: RoundSummary) -> list[str]:

@@ -7,6 +7,7 @@ The ledger's own records hold JSON values; `CandidateFacts.of`, `CandidateTest.o
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -56,6 +57,7 @@ class CandidateFacts:
         model: q-hat.
         pi0_policy: pi0 as it may be served in this round, without items that were withdrawn.
         certain_policy: the mixture of pi0 and new that needs no certificate; None if there is none.
+        refuted: names of declared assumptions that were refuted by then, in this round or before.
     """
 
     promises: tuple[Promise, ...]
@@ -75,10 +77,16 @@ class CandidateFacts:
     model: str | None
     pi0_policy: str
     certain_policy: str | None
+    refuted: tuple[str, ...] = ()
 
     @classmethod
     def fixed_by(
-        cls, candidate: FrozenCandidate, *, pi0_policy: str, certain_policy: str | None
+        cls,
+        candidate: FrozenCandidate,
+        *,
+        pi0_policy: str,
+        certain_policy: str | None,
+        refuted: Iterable[str] = (),
     ) -> CandidateFacts:
         """What a candidate fixes; the two hashes are of what needs no certificate."""
         rules = candidate.rules
@@ -104,6 +112,7 @@ class CandidateFacts:
             model=hash_of(candidate.model),
             pi0_policy=pi0_policy,
             certain_policy=certain_policy,
+            refuted=tuple(sorted(refuted)),
         )
 
     @classmethod
@@ -319,6 +328,7 @@ class RoundSummary:
         served: SHA-256 of the policy that served.
         first, last: times of the first and the last row, as text; None without times.
         arrived, withdrawn: ids of items that come from the next round on, and of all that are gone.
+        decisions: that were served in the round, whoever decided; None is one for each row.
     """
 
     rows: int
@@ -333,6 +343,7 @@ class RoundSummary:
     last: str | None = None
     arrived: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
+    decisions: int | None = None
 
     @classmethod
     def of(cls, observation: ObservationRecord) -> RoundSummary:

@@ -8,16 +8,17 @@ from depsue.certificates.folds import (
     StreamedFolds,
     three_folds,
 )
-from depsue.certificates.margin import Served, earned
+from depsue.certificates.margin import Served, Stake, clopper_pearson, earned, surplus
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.registration import CountsReads, KnownLog, Reads, placed
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
-from depsue.certificates.strict import certify
+from depsue.certificates.strict import Account, certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold
 
 __all__ = [
+    "Account",
     "Ceiling",
     "Certificate",
     "Control",
@@ -33,16 +34,19 @@ __all__ = [
     "Registration",
     "Rules",
     "Served",
+    "Stake",
     "StreamedFold",
     "StreamedFolds",
     "Verdict",
     "Verification",
     "ceiling",
     "certify",
+    "clopper_pearson",
     "earned",
     "paper_certificate",
     "placed",
     "safety_terms",
+    "surplus",
     "three_folds",
     "verify",
 ]

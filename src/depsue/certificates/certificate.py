@@ -33,6 +33,9 @@ class Verdict:
         ceiling: the upper bound on V(pi0) that a relative floor was taken of; None if paired.
         constants: of the bound.
         proof: why the terms do not overstate.
+        fewest: what the certifying rows, together, had to earn above the floor for the credit to
+            count, fixed before they were read; None where it does not rest on that.
+        surplus: what they earned above the floor; None without `fewest`.
     """
 
     promise: Promise
@@ -45,11 +48,23 @@ class Verdict:
     ceiling: float | None
     constants: dict[str, Any]
     proof: str
+    fewest: float | None = None
+    surplus: float | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether the bound reached the need."""
-        return self.bound >= self.need
+        """Whether the bound reached the need, and what the need rests on was earned."""
+        return self.bound >= self.need and self.credit_counts
+
+    @property
+    def credit_counts(self) -> bool:
+        """Whether the certifying rows earned what the credit takes them to have earned."""
+        return self.fewest is None or (self.surplus is not None and self.surplus >= self.fewest)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the bound reached the floor itself, without what earlier deployments earned."""
+        return self.bound >= self.need + max(self.credit, 0.0)
 
     @property
     def paired(self) -> bool:
@@ -158,11 +173,22 @@ class Certificate:
         )
         lines = [head]
         for v in self.verdicts:
-            sign = ">=" if v.passed else "<"
+            sign = ">=" if v.bound >= v.need else "<"
             lines.append(
                 f"  {v.promise.name}: floor {v.promise.floor}, {_of(v)}bound {v.bound:.5f} {sign} "
                 f"need {v.need:.5f} at delta {v.delta:g}, {v.n:,} values, {self.bound}"
             )
+            if v.credit:
+                source = "the margin" if v.credit > 0 else "the debt"
+                lines.append(
+                    f"    the need counts {source} of earlier deployments: {v.credit:+.5f} per "
+                    "decision to come"
+                )
+            if not v.credit_counts:
+                lines.append(
+                    f"    failed: the certifying rows earned {v.surplus or 0.0:+.5g} above the "
+                    f"floor, and the margin rests on {v.fewest:+.5g}, fixed before they were read"
+                )
         for words in self.assumptions:
             lines.append(f"  {words}" if words.startswith("gap:") else f"  assumes: {words}")
         return "\n".join(lines)

@@ -1,24 +1,37 @@
-"""The margin: what earlier deployments earned above the floor, by a confidence sequence.
+"""The margin: one account over all decisions that earlier deployments served.
 
-Margin is counted in decisions: the sum over everything that was served, and observed, so far of
-V(pi_k) - C, the fallback included. Each row that a deployed policy logged is a fresh draw from it,
-so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean.
-`Smoothing` bounds the average of such terms from below although their means differ from round to
-round and each policy was chosen by what earlier ones logged (see its proof). Every look is a bound
-of its own and pays its own delta: what a row stands for changes when the rows of a later round are
-added.
+Margin is counted in decisions: the sum over everything that was served so far, fallbacks and
+rollbacks included, of V(pi_k) - C. Each row that a deployed policy logged is a fresh draw from it,
+so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean. A
+decision that was served and not observed counts at its worst term. A debt is carried: nothing is
+clipped at zero.
+
+How the rows' part is bounded from below:
+
+- Absolute floor: not at all. The promise is "what was realised so far plus what is expected next",
+  so the margin is a sum of rewards, and costs no delta. Rows that the coming verdict reads count at
+  a sum that is fixed before (`Credit.fewest`); the verdict fails where they earned less. Were they
+  to count at what they earned, the first level that breaks the promise would depend on the rows
+  that test it, and levels in a fixed order would need a correction.
+- Relative floor with a ceiling, one earlier round of declared length, rewards 0 or r_max, rows
+  independent: the exact limit of Clopper and Pearson.
+- Else `Smoothing` with one scale, a constant bet: valid although means differ from round to round,
+  each policy was chosen by what earlier ones logged, and rounds end when they like (see its proof).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from depsue.bounds import Smoothing
+from depsue.bounds.smoothing import log_sums, smoothing_from_sums
 from depsue.certificates.rules import Credit
 from depsue.certificates.terms import SINGLE, Ceiling, is_paired, threshold
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
@@ -28,6 +41,8 @@ from depsue.protocols import Policy
 
 ROUNDING = 1e-9
 """A term may fall below its limit by this share of r_max, through rounding."""
+ALLOWED_ERRORS = 2.0
+"""Standard errors by which rows that are not read yet may earn less than the others promise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +50,51 @@ class Served:
     """What a deployment served.
 
     Args:
-        logs: rows that it logged and that may be read: all but those a coming verdict will read.
-        decisions: how many decisions it served in all.
+        logs: rows that it logged and that may be read now.
+        decisions: how many decisions it served in all, whoever decided: fallbacks and rollbacks
+            included.
+        unread: rows that it logged beside `logs`, which the coming verdict will read.
+        fixed_length: whether it ended as was declared when it was deployed.
     """
 
     logs: LoggedData
     decisions: int
+    unread: int = 0
+    fixed_length: bool = True
+
+    @property
+    def unobserved(self) -> int:
+        """Decisions without a row."""
+        return self.decisions - len(self.logs) - self.unread
+
+
+@dataclass(frozen=True)
+class Stake:
+    """What is fixed about a promise's margin before any row was served.
+
+    Args:
+        scale: of the constant bet; None averages over the grid of `Smoothing`.
+        binary: whether the reward is 0 or r_max, as in the first logs; any other reward then
+            counts as 0.
+    """
+
+    scale: float | None = None
+    binary: bool = False
+
+    @classmethod
+    def of(cls, promise: Promise, first: LoggedData, decisions: int, delta: float) -> Stake:
+        """From the first logs: sqrt(n variance / (2 log(1/delta))) is near the best scale.
+
+        Args:
+            promise: whose reward.
+            first: logs of pi0, from before the first deployment.
+            decisions: that will have been served (n), as declared.
+            delta: of the bound.
+        """
+        rows, _ = promise.rows(first)
+        spread = float(rows.reward.var()) + rows.r_max**2 / len(rows)
+        binary = bool(np.isin(rows.reward, (0.0, rows.r_max)).all())
+        return cls(math.sqrt(max(decisions, 1) * spread / (2 * math.log(1 / delta))), binary)
 
 
 def earned(
@@ -52,61 +106,191 @@ def earned(
     ceiling: Ceiling | None = None,
     logging_policy: Policy | None = None,
     largest: float = 1.0,
+    stake: Stake | None = None,
 ) -> Credit:
     """The margin as a credit per decision of the next deployment; negative where it is a debt.
+
+    Rows that may not be read yet (`Served.unread`) count like those beside them: a forecast, which
+    the verdict replaces by the rows themselves. For an absolute floor see the module.
 
     Args:
         promise: whose floor.
         served: every deployment so far.
         decisions: how many the next deployment will serve.
-        delta: the error budget of the lower bound.
+        delta: the error budget of the lower bound; an absolute floor needs none.
         ceiling: an upper bound on V(pi0); None pairs each row with pi0 instead.
         logging_policy: pi0, for paired rows.
-        largest: the declared largest pi0 / p.
+        largest: the declared largest pi0 / p: every item that pi0 may show keeps a probability of
+            at least pi0 / largest.
+        stake: what was fixed beforehand; None averages bets over a fixed grid.
     """
     require(
-        decisions >= 1
-        and all(deployment.decisions >= len(deployment.logs) for deployment in served),
+        decisions >= 1 and all(deployment.unobserved >= 0 for deployment in served),
         "a deployment serves at least one decision, and all that it logged",
         found=f"{decisions} to come; so far (served, logged) "
-        f"{[(deployment.decisions, len(deployment.logs)) for deployment in served]}",
+        f"{[(d.decisions, len(d.logs) + d.unread) for d in served]}",
         cure="count every decision, the fallback's included: Served(logs, decisions)",
     )
     if not served:
         return Credit(0.0, 0.0)
-    total = sum(deployment.decisions for deployment in served)
-    rho = promise.floor.ratio if is_paired(promise, ceiling) else None
-    values, shares, lower = [], [], 0.0
-    for deployment in served:
-        rows, mask = promise.rows(deployment.logs)
-        terms = np.asarray(rows.reward, dtype=np.float64)
-        if rho is not None:
-            require(
-                logging_policy is not None,
-                "a paired margin needs pi0",
-                found="None",
-                cure="give logging_policy, or a ceiling on V(pi0)",
-            )
-            paired = importance_weights(logging_policy, deployment.logs)[mask]  # type: ignore[arg-type]
-            require(
-                float(paired.max()) <= largest * (1 + SINGLE),
-                "pi0 / p must stay below its declared largest value",
-                found=f"{float(paired.max()):g}, declared {largest:g}",
-                cure="keep a share of pi0 in every policy that is deployed, and declare 1 / share",
-            )
-            terms = terms * (1 - rho * paired)
-            below = max(rho * largest * (1 + SINGLE) - 1, 0.0) + ROUNDING
-            lower = min(lower, -below * rows.r_max)
-        values.append(terms)
-        shares.append(deployment.decisions / len(terms))
-    # rounds may have been served longer than they were logged: each row stands for so many
-    weight = np.concatenate([np.full(len(v), s) for v, s in zip(values, shares, strict=True)])
-    weight *= len(weight) / total
-    terms = np.concatenate(values) * weight
-    limit = lower * float(weight.max())
-    scale = served[0].logs.r_max if promise.r_max is None else promise.r_max
-    bound = Smoothing(unit_scale=scale).lower(
-        ConservativeTerms(terms, limit, proof="on-policy rewards"), delta
+    parts = [_part(promise, deployment, ceiling, logging_policy, largest) for deployment in served]
+    rows = sum(part.rows for part in parts)
+    to_come = decisions * rows / sum(len(d.logs) + d.unread for d in served)  # in the segment
+    floor = threshold(promise, ceiling)
+    charged = sum(part.unobserved * part.worst for part in parts)
+    if promise.floor.ratio is None:
+        realised = sum(float((part.terms - floor).sum()) for part in parts)
+        unread = [part for part in parts if part.unread]
+        fewest = sum(_fewest(part.terms - floor, part) for part in unread)
+        value = (realised + charged + fewest) / to_come
+        return Credit(value, 0.0, decisions, fewest if unread else None)
+    lower = min(part.lower for part in parts)
+    stake = Stake() if stake is None else stake
+    alone = len(served) == 1 and served[0].fixed_length and served[0].logs.unit is None
+    if ceiling is not None and stake.binary and alone:
+        hits = parts[0].terms >= parts[0].r_max
+        successes = round(float(hits.sum()) * parts[0].stands_for)
+        mean = parts[0].r_max * clopper_pearson(successes, round(rows), delta)
+    else:
+        mean = _constant_bet(parts, lower, stake.scale, delta)
+    mean = max(mean, parts[0].worst + floor)
+    return Credit((rows * (mean - floor) + charged) / to_come, delta, decisions)
+
+
+def surplus(promise: Promise, rows: LoggedData) -> float:
+    """What rows earned above an absolute floor, together; 0 if none of them is in the segment."""
+    if not promise.count(rows):
+        return 0.0
+    values = promise.rows(rows)[0].reward
+    return float(values.sum(dtype=np.float64)) - promise.floor.of(0.0) * len(values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What one deployment brings to a promise's account.
+
+    Args:
+        terms: (n,) of the rows that may be read.
+        stands_for: how many rows each of them stands for, with those that may not be read.
+        unread: of the latter, those that the promise is about, as far as the others tell.
+        unobserved: decisions without a row; all of them count, whatever the segment.
+        worst: the least that such a decision is worth, less the threshold.
+        lower: the declared lower limit of the terms.
+        r_max: the largest reward.
+    """
+
+    terms: FloatArray
+    stands_for: float
+    unread: float
+    unobserved: int
+    worst: float
+    lower: float
+    r_max: float
+
+    @property
+    def rows(self) -> float:
+        """Rows that the promise is about."""
+        return len(self.terms) * self.stands_for
+
+
+def _part(
+    promise: Promise,
+    deployment: Served,
+    ceiling: Ceiling | None,
+    logging_policy: Policy | None,
+    largest: float,
+) -> _Part:
+    rows, mask = promise.rows(deployment.logs)
+    terms = np.asarray(rows.reward, dtype=np.float64)
+    lower, worst = 0.0, -threshold(promise, ceiling)
+    if is_paired(promise, ceiling):
+        rho = float(promise.floor.ratio or 0.0)
+        require(
+            logging_policy is not None,
+            "a paired margin needs pi0",
+            found="None",
+            cure="give logging_policy, or a ceiling on V(pi0)",
+        )
+        paired = importance_weights(logging_policy, deployment.logs)[mask]  # type: ignore[arg-type]
+        require(
+            float(paired.max()) <= largest * (1 + SINGLE),
+            "pi0 / p must stay below its declared largest value",
+            found=f"{float(paired.max()):g}, declared {largest:g}",
+            cure="keep a share of pi0 in every policy that is deployed, and declare 1 / share",
+        )
+        terms = terms * (1 - rho * paired)
+        lower = -(max(rho * largest * (1 + SINGLE) - 1, 0.0) + ROUNDING) * rows.r_max
+        worst = max(lower, -rho * rows.r_max)  # V(pi) >= 0, whatever served
+    stands_for = 1 + deployment.unread / len(deployment.logs)
+    unread = len(terms) * (stands_for - 1)
+    return _Part(terms, stands_for, unread, deployment.unobserved, worst, lower, rows.r_max)
+
+
+def _fewest(above: FloatArray, part: _Part) -> float:
+    """What the unread rows must earn above the floor: what the others promise, less some errors."""
+    n = len(above)
+    spread = float(above.var()) + part.r_max**2 / n
+    error = math.sqrt(part.unread * spread * part.stands_for)
+    return part.unread * float(above.mean()) - ALLOWED_ERRORS * error
+
+
+def _constant_bet(parts: Sequence[_Part], lower: float, scale: float | None, delta: float) -> float:
+    """A lower bound on the mean over all rows: `Smoothing`, from sums."""
+    bound = Smoothing(scale=scale, unit_scale=None if scale else max(p.r_max for p in parts))
+    scales = bound.scales(ConservativeTerms(parts[0].terms, lower, proof="on-policy rewards"))
+    sums: FloatArray = np.sum([part.stands_for * log_sums(part.terms, scales) for part in parts], 0)
+    rows = max(round(sum(part.rows for part in parts)), 1)
+    return smoothing_from_sums(sums, rows, scales, delta, lower)
+
+
+def clopper_pearson(successes: int, n: int, delta: float) -> float:
+    """The exact lower limit of a probability (Clopper and Pearson, 1934).
+
+    The p at which so many successes or more have probability delta; 0 without any.
+
+    Args:
+        successes: of n independent trials.
+        n: fixed beforehand.
+        delta: the error budget, in (0, 1).
+    """
+    require(
+        0 <= successes <= n and n >= 1,
+        "successes are at most as many as trials",
+        found=f"{successes} of {n}",
     )
-    above = bound.value - threshold(promise, ceiling)
-    return Credit(above * total / decisions, delta, decisions)
+    if successes == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        rare = incomplete_beta(middle, successes, n - successes + 1) < delta
+        low, high = (middle, high) if rare else (low, middle)
+    return low
+
+
+def incomplete_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b), regularised: P(X >= a) of a binomial X of a + b - 1 trials at x.
+
+    By its continued fraction (Lentz), from the side on which that converges fast.
+    """
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - incomplete_beta(1 - x, b, a)
+    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front += a * math.log(x) + b * math.log1p(-x) - math.log(a)
+    fraction, c, d = 1.0, 1.0, 0.0
+    for step in range(200_000):
+        m = step // 2
+        if step == 0:
+            numerator = 1.0
+        elif step % 2 == 0:
+            numerator = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        else:
+            numerator = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1 / ((1 + numerator * d) or 1e-300)
+        c = (1 + numerator / c) or 1e-300
+        fraction *= c * d
+        if step and abs(1 - c * d) < 1e-14:
+            break
+    return min(max(math.exp(front) * (fraction - 1), 0.0), 1.0)

@@ -169,7 +169,7 @@ class _About:
 
 def verdict_of(promise: Promise, rules: Rules, bound: BoundValue, proof: str) -> Verdict:
     """The verdict on one promise, given the bound on its terms."""
-    ceiling = rules.ceilings.get(promise.name)
+    ceiling, credit = rules.ceilings.get(promise.name), rules.credits.get(promise.name)
     return Verdict(
         promise=promise,
         delta=bound.delta,
@@ -181,4 +181,6 @@ def verdict_of(promise: Promise, rules: Rules, bound: BoundValue, proof: str) ->
         ceiling=None if ceiling is None else ceiling.value,
         constants=dict(bound.constants),
         proof=proof,
+        fewest=None if credit is None else credit.fewest,
+        surplus=None if credit is None else credit.surplus,
     )

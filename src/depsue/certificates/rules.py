@@ -150,14 +150,19 @@ class Credit:
     """What earlier deployments earned above the floor, as a lower bound, per decision to come.
 
     Args:
-        value: by which the need falls.
-        delta: what that lower bound is at.
+        value: by which the need falls; negative where they left a debt.
+        delta: what that lower bound is at; 0 where the margin is a sum of realised rewards.
         decisions: to come, over which the margin is spread; 0 if it was not said.
+        fewest: what the certifying rows, together, must have earned above the floor for the value
+            to count, fixed before they are read; None where it does not rest on that.
+        surplus: what they did earn above the floor; None before they are read.
     """
 
     value: float
     delta: float
     decisions: int = 0
+    fewest: float | None = None
+    surplus: float | None = None
 
 
 @dataclass(frozen=True)

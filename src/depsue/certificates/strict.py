@@ -10,9 +10,9 @@ A second throw of the dice is refused or paid for: every verdict on the same row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
-from depsue.certificates.rules import MixtureLadder, Rules
+from depsue.certificates.rules import Credit, MixtureLadder, Rules
 from depsue.certificates.terms import LimitedTerms, bound_for
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
@@ -45,6 +45,7 @@ def certify(
     reads: CountsReads,
     *,
     logging_policy: Policy | None = None,
+    account: Account | None = None,
 ) -> Certificate:
     """Test the levels in their order, each at the same delta, and stop at the first that fails.
 
@@ -59,6 +60,8 @@ def certify(
         reads: counts the verdicts on these rows, before they are read.
         logging_policy: pi0, for paired terms on rows that another policy logged; None says that
             pi0 logged them.
+        account: computes the credits anew, from all rows served, once the read is counted; they
+            have the deltas that the rules fixed.
 
     Returns:
         The certificate of the last level that passed; of the first level if none did.
@@ -72,6 +75,8 @@ def certify(
     rules.left(reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1))
     attempt = reads.begin(folds.data)
     delta = reads.delta_of_attempt(rules.delta, attempt)
+    if account is not None:
+        rules = _with_credits(rules, account(rules.credits))
     level, best, tested = 0, tuple[Verdict, ...](), 0
     for verdicts in verdicts_on(ladder, folds.certify, rules, delta, logging_policy):
         passed = all(verdict.passed for verdict in verdicts)
@@ -108,6 +113,19 @@ def certify(
     )
 
 
+def _with_credits(rules: Rules, credits: Mapping[str, Credit]) -> Rules:
+    """The rules with what all rows served say of the margin."""
+    fixed = {name: (c.delta, c.decisions, c.fewest) for name, c in rules.credits.items()}
+    counted = {name: (c.delta, c.decisions, c.fewest) for name, c in credits.items()}
+    require(
+        fixed == counted,
+        "what a margin costs and is spread over is fixed before the certifying rows are read",
+        found=f"{short(counted)}, fixed was {short(fixed)}",
+        cure="compute it with the same promises, delta and decisions",
+    )
+    return replace(rules, credits=credits)
+
+
 def verdicts_on(
     ladder: MixtureLadder,
     rows: LoggedData | StreamedFold,
@@ -133,6 +151,14 @@ def verdicts_on(
             reading.one_pass(shares, runs)
         for level in runs:
             yield tuple(run.verdict() for run in level)
+
+
+class Account(Protocol):
+    """What `certify` asks of whoever keeps the account of earlier deployments."""
+
+    def __call__(self, fixed: Mapping[str, Credit]) -> Mapping[str, Credit]:
+        """The credits by promise from all rows served; `fixed` were those before the verdict."""
+        ...
 
 
 class _Reading:
@@ -342,6 +368,41 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
     )
 
 
+def _of_account(rules: Rules) -> list[str]:
+    """What a verdict in `cumulative` promises, and what its account rests on, in words."""
+    if not rules.credits:
+        return []
+    absolute = [p.name for p in rules.promises if p.floor.ratio is None]
+    relative = [p.name for p in rules.promises if p.floor.ratio is not None]
+    words = []
+    if absolute:
+        words.append(
+            f"{', '.join(absolute)}: the promise is about what was realised so far plus what is "
+            "expected of this deployment, together, per decision"
+        )
+    if relative:
+        words.append(
+            f"{', '.join(relative)}: the promise is about what is expected of this deployment and "
+            "of all before it, together, per decision"
+        )
+    words.append(
+        "every decision that earlier deployments served is in the account, fallbacks and rollbacks "
+        "included; those without a row count at their worst"
+    )
+    most = max(credit.decisions for credit in rules.credits.values())
+    if most:
+        words.append(f"no more than {most:,} decisions are served before the next verdict")
+    debts = [name for name, credit in rules.credits.items() if credit.value < 0]
+    if debts:
+        words.append(
+            f"there is a debt ({', '.join(debts)}): the promise needs all of the "
+            f"{most:,} declared decisions, and a round that ends early breaks it"
+        )
+    if any(p.segment for p in rules.promises):
+        words.append("each segment keeps its share of all decisions")
+    return words
+
+
 def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     """What the verdict rests on, in words."""
     rows = folds.certify
@@ -364,14 +425,7 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
             "pi0's value has not changed since the rows that the ceiling was taken from "
             f"({sources})"
         )
-    if rules.credits:
-        most = max(credit.decisions for credit in rules.credits.values())
-        words.append(
-            "the promise is about the sum over this deployment and those before it; where they "
-            "showed no margin, it rests on their certificates too"
-        )
-        if most:
-            words.append(f"no more than {most:,} decisions are served before the next verdict")
+    words += _of_account(rules)
     if rules.control is not None:
         words.append("every row was drawn from the distribution that its logging policy answers")
     if rules.marginal is not None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from depsue.certificates.certificate import RULES, Certificate, Verdict
 from depsue.certificates.folds import three_folds
+from depsue.certificates.margin import surplus
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
 from depsue.certificates.terms import Ceiling
 from depsue.data.logs import LoggedData
-from depsue.data.partitions import LogStream
+from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
 from depsue.policies import Mixture
@@ -100,6 +101,7 @@ def verify(
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
+    rules = replace(rules, credits=_with_surplus(rules, folds.certify))
     differences += _different_knowledge(certificate, rules)
     spent = rules.spent(certificate.delta)
     if spent != certificate.spent:
@@ -161,7 +163,7 @@ def _rules(
         if verdict.ceiling is not None:
             ceilings[name] = Ceiling(verdict.ceiling, spent.ceilings.get(name, 0.0), 0, "")
         if name in spent.margins:
-            credits[name] = Credit(verdict.credit, spent.margins[name])
+            credits[name] = Credit(verdict.credit, spent.margins[name], fewest=verdict.fewest)
     return Rules(
         promises=tuple(verdict.promise for verdict in certificate.verdicts),
         delta=certificate.delta,
@@ -173,6 +175,17 @@ def _rules(
         control=control,
         marginal=marginal,
     )
+
+
+def _with_surplus(rules: Rules, rows: LoggedData | StreamedFold) -> dict[str, Credit]:
+    """The credits, with what the certifying rows earned above the floor where they rest on it."""
+    credits, promises = dict(rules.credits), {promise.name: promise for promise in rules.promises}
+    for name, credit in rules.credits.items():
+        if credit.fewest is not None:
+            parts = [rows] if isinstance(rows, LoggedData) else rows.partitions()
+            total = sum(surplus(promises[name], part) for part in parts)
+            credits[name] = replace(credit, surplus=total)
+    return credits
 
 
 def _different_knowledge(certificate: Certificate, rules: Rules) -> list[str]:
@@ -201,8 +214,8 @@ def _different_shares(certificate: Certificate, policy: Policy) -> list[str]:
 
 def _different(claimed: Verdict, recomputed: Verdict) -> list[str]:
     out = []
-    for name in ("n", "delta", "mean", "bound", "need"):
-        a, b = getattr(claimed, name), getattr(recomputed, name)
+    for name in ("n", "delta", "mean", "bound", "need", "surplus"):
+        a, b = (getattr(verdict, name) or 0.0 for verdict in (claimed, recomputed))
         if not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
             out.append(f"{claimed.promise.name}: {name} is {b:.9g}, certified was {a:.9g}")
     if claimed.passed != recomputed.passed:

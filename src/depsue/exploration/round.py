@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from depsue.certificates import (
+    Account,
     Ceiling,
     Certificate,
     Control,
@@ -67,10 +68,11 @@ class RoundInputs:
         base: the policy that logged the newest rows; None is pi0.
         earlier: logs of earlier rounds, all of whose rows are now reused for training.
         ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
-        credits: margin to spend, by promise.
+        credits: margin to spend, by promise, as far as the learn and select folds tell.
         largest: the largest pi0 / p that `base` allows; for paired terms.
         trust: share of q-hat's promises that came true in the rehearsal of an earlier round; None
             is to rehearse now.
+        account: computes the margin at the verdict, from all rows served; None keeps `credits`.
     """
 
     folds: Folds
@@ -81,6 +83,7 @@ class RoundInputs:
     credits: Mapping[str, Credit] = field(default_factory=dict)
     largest: float = 1.0
     trust: float | None = None
+    account: Account | None = None
 
     def require_pi0(self) -> Policy:
         """pi0, for what cannot do without it."""
@@ -510,7 +513,12 @@ def certify_round(
     pairing = None if inputs.base is None or inputs.base is pi0 else pi0
     watch("certificate", 0, 1, "")
     certificate = certify(
-        candidate.levels, inputs.folds, candidate.rules, reads, logging_policy=pairing
+        candidate.levels,
+        inputs.folds,
+        candidate.rules,
+        reads,
+        logging_policy=pairing,
+        account=inputs.account,
     )
     watch("certificate", 1, 1, "passed" if certificate.passed else "failed")
     choice = choices(

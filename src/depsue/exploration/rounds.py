@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from depsue import rng
@@ -16,8 +17,10 @@ from depsue.certificates import (
     Reads,
     Registration,
     Served,
+    Stake,
     ceiling,
     earned,
+    surplus,
     three_folds,
 )
 from depsue.data.logs import LoggedData, joined
@@ -35,12 +38,15 @@ from depsue.exploration.round import (
 from depsue.exploration.settings import ExploreSettings
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
+from depsue.promises import Promise
 from depsue.protocols import Environment, Policy
 
 CEILING_SHARE = 0.1
 """Share of delta for the ceiling on V(pi0)."""
 MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
+NO_DRIFT = "no_drift"
+"""The assumption that pi0's value does not change, by its name among what was refuted."""
 DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
@@ -70,6 +76,9 @@ class CampaignState:
         campaign: its name, a label.
         base: the policy that logged D_0, where pi0 is no longer quite that: items were withdrawn.
         stretch: the largest pi0 / base, then.
+        decisions: of each deployment, as declared when the campaign began; None takes the number
+            of rows of D_0.
+        refuted: assumptions that an earlier round refuted; they are not rested on again.
     """
 
     def __init__(
@@ -83,6 +92,8 @@ class CampaignState:
         campaign: str = "",
         base: Policy | None = None,
         stretch: float = 1.0,
+        decisions: int | None = None,
+        refuted: Iterable[str] = (),
     ) -> None:
         require_countable(settings, logs)
         self.settings, self.pi0, self.campaign, self.delta = (
@@ -100,7 +111,10 @@ class CampaignState:
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
         self.trust: float | None = None
-        self.may_owe: set[str] = set()  # promises that something served without a certificate for
+        self.declared = len(logs) if decisions is None else decisions
+        self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
+        if NO_DRIFT in self.refuted:
+            self.settings = replace(settings, no_drift=False)
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
@@ -115,6 +129,7 @@ class CampaignState:
             self._credits(folds, decisions),
             self.largest,
             self.trust,
+            None if self.settings.safety == "each" else self._account,
         )
 
     def _look_for_drift(self, folds: Folds) -> None:
@@ -137,6 +152,7 @@ class CampaignState:
         )
         if not self.drift.ok:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
+            self.refuted.add(NO_DRIFT)
 
     def observe(
         self,
@@ -147,6 +163,9 @@ class CampaignState:
         novelty: float,
         certified: bool,
         trust: float,
+        decisions: int | None = None,
+        fixed_length: bool = True,
+        pi0_share: float | None = None,
     ) -> None:
         """A deployment was served: its rows are the newest, those before are reused for training.
 
@@ -157,6 +176,9 @@ class CampaignState:
             novelty: its nu.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
+            decisions: that were served in the round, whoever decided; None is one for each row.
+            fixed_length: whether the round ended as was declared when it was deployed.
+            pi0_share: of pi0 in the policy's old part; None as the settings now have it.
         """
         if not self.earlier and self.settings.no_drift:
             promises = self.settings.promises
@@ -169,42 +191,59 @@ class CampaignState:
         self.earlier.append(self.newest)
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
-        self.served.append(Served(served, len(served)))
-        if not certified:  # what is certain, or pi0, keeps relative floors up to 1 only
-            ratios = {promise.name: promise.floor.ratio for promise in self.settings.promises}
-            self.may_owe |= {name for name, rho in ratios.items() if rho is None or rho > 1}
-        pi0_share = max(self.settings.pi0_share, 1e-12) if certified else 1.0
+        total = len(served) if decisions is None else decisions
+        self.served.append(Served(served, total, fixed_length=fixed_length))
+        pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
+        pi0_share = max(pi0_share, 1e-12) if certified else 1.0
         self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12
         self.largest_ever = max(self.largest_ever, self.largest)
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
-        """Margin to spend: of every deployment so far, without the rows of the coming verdict.
+        """The account without the rows of the coming verdict, which count like those beside them.
 
-        Where none can be shown, the deployment must reach the floor by itself, as all before it
-        did: then the sum does, too. Where something served that had no such promise, a debt counts.
-        The look has its part of delta either way: what it shows must not decide what it costs.
+        A debt is carried as a margin is. The look has its part of delta either way: what it shows
+        must not decide what it costs.
         """
         if self.settings.safety == "each" or not self.served:
             return {}
         readable = joined([folds.learn, folds.select])
-        served = [*self.served[:-1], Served(readable, self.served[-1].decisions)]
-        delta = MARGIN_SHARE * self.delta / len(self.settings.promises)
-        margins = {
-            promise.name: earned(
-                promise,
-                served,
-                decisions=decisions,
-                delta=delta,
-                ceiling=self.ceilings.get(promise.name),
-                logging_policy=self.pi0,
-                largest=self.largest_ever,
-            )
+        newest = replace(self.served[-1], logs=readable, unread=len(folds.certify))
+        served = [*self.served[:-1], newest]
+        return {
+            promise.name: self._earned(promise, served, decisions)
             for promise in self.settings.promises
         }
-        return {
-            name: credit if name in self.may_owe else replace(credit, value=max(credit.value, 0.0))
-            for name, credit in margins.items()
-        }
+
+    def _account(self, fixed: Mapping[str, Credit]) -> dict[str, Credit]:
+        """The account at the verdict: of all rows served.
+
+        Where a credit takes the certifying rows to have earned a fixed sum, it stays as it was
+        fixed, and their own sum is put beside it.
+        """
+        promises = {promise.name: promise for promise in self.settings.promises}
+        certify = three_folds(self.newest, self.registration, campaign=self.campaign).certify
+        credits = {}
+        for name, credit in fixed.items():
+            if credit.fewest is not None:
+                credits[name] = replace(credit, surplus=surplus(promises[name], certify))
+            else:
+                credits[name] = self._earned(promises[name], self.served, credit.decisions)
+        return credits
+
+    def _earned(self, promise: Promise, served: Sequence[Served], decisions: int) -> Credit:
+        """What a promise's account shows."""
+        delta = MARGIN_SHARE * self.delta / len(self.settings.promises)
+        rows = self.declared * len(served)
+        return earned(
+            promise,
+            served,
+            decisions=decisions,
+            delta=delta,
+            ceiling=self.ceilings.get(promise.name),
+            logging_policy=self.pi0,
+            largest=self.largest_ever,
+            stake=Stake.of(promise, self.earlier[0], rows, delta),
+        )
 
 
 @dataclass(frozen=True, eq=False)
