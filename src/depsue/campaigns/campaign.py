@@ -30,7 +30,7 @@ from depsue.campaigns.observing import (
 )
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
-from depsue.certificates import Certificate, Folds
+from depsue.certificates import Certificate, Folds, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
@@ -262,9 +262,11 @@ class Campaign:
             found=f"r_max {mapping.r_max:g}, at creation {first.r_max:g}",
             cure="scale the rewards, or begin a new campaign",
         )
+        declared_units(logs, self.settings.explore.units)
         served = self._drawn_by(k, logs)
         policy = self.widened(self.policy(k, served), catalogue)
-        summary = summarised(logs, self.settings.explore.promises, policy, served)
+        explore = self.settings.explore
+        summary = summarised(logs, explore.promises, policy, served, explore.units)
         summary = replace(summary, withdrawn=self.withdrawn(k - 1))
         if items is not None:
             change = changed_items(catalogue, items, id)

@@ -12,6 +12,7 @@ from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import summarised
 from depsue.campaigns.records import required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
+from depsue.certificates import declared_units
 from depsue.check import check_logs, guess_mapping
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
@@ -75,10 +76,11 @@ def create(
         ledger: where it is remembered; None is `ledger.db` in `home`.
     """
     settings = settings or CampaignSettings()
-    files = CampaignFiles(home, name)
+    explore, files = settings.explore, CampaignFiles(home, name)
     first = _taken_in(logs, items, pi0, mapping, novel, id)
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
-    require_countable(settings.explore, rows)
+    require_countable(explore, rows)
+    declared_units(rows, explore.units)
     require_drawn_by(policy, rows)
     hash = required_hash(policy)
     terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
@@ -108,7 +110,7 @@ def create(
         data_hash=rows.hash,
         rows=len(rows),
         source=str(Path(logs).absolute()),
-        summary=codec.plain(summarised(rows, settings.explore.promises, policy, hash)),
+        summary=codec.plain(summarised(rows, explore.promises, policy, hash, explore.units)),
         by=by,
         sketch=rows.sketch,
         fractions=settings.explore.fractions,

@@ -6,7 +6,11 @@ from depsue.certificates.folds import (
     Folds,
     Registration,
     StreamedFolds,
+    UnitRows,
+    declared_units,
+    promised_rows,
     three_folds,
+    words_on_units,
 )
 from depsue.certificates.margin import Served, earned
 from depsue.certificates.paper import paper_certificate
@@ -35,14 +39,18 @@ __all__ = [
     "Served",
     "StreamedFold",
     "StreamedFolds",
+    "UnitRows",
     "Verdict",
     "Verification",
     "ceiling",
     "certify",
+    "declared_units",
     "earned",
     "paper_certificate",
     "placed",
+    "promised_rows",
     "safety_terms",
     "three_folds",
     "verify",
+    "words_on_units",
 ]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Literal, overload
+
+import numpy as np
 
 from depsue.data.folds import checked_fractions
 from depsue.data.identity import IdentityKind, identities, keyed_folds
@@ -16,6 +18,8 @@ from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import DataError, require, short
 
+UnitRows = Literal["all rows", "first row"]
+"""Of units with several rows: which of them a promise is about."""
 FRACTIONS = (0.35, 0.05, 0.6)
 """Learn, select, certify: the certificate is what needs rows."""
 NAMES = ("learn", "select", "certify")
@@ -83,6 +87,8 @@ class Folds:
         registration: what the split hangs on.
         round: which deployment produced the rows.
         campaign: a label, without effect on the split.
+        units: where units have several rows: which of them are in the folds, and what the promise
+            is about; None where each has one, or where rows stand for themselves.
     """
 
     learn: LoggedData
@@ -92,6 +98,7 @@ class Folds:
     registration: Registration
     round: int
     campaign: str = ""
+    units: UnitRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +112,31 @@ class StreamedFolds:
     registration: Registration
     round: int
     campaign: str = ""
+    units: UnitRows | None = None
 
 
-@overload
-def three_folds(logs: LoggedData, registration: Registration, *, campaign: str = "") -> Folds: ...
 @overload
 def three_folds(
-    logs: LogStream, registration: Registration, *, campaign: str = ""
+    logs: LoggedData,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
+) -> Folds: ...
+@overload
+def three_folds(
+    logs: LogStream,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
 ) -> StreamedFolds: ...
 def three_folds(
-    logs: LoggedData | LogStream, registration: Registration, *, campaign: str = ""
+    logs: LoggedData | LogStream,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
 ) -> Folds | StreamedFolds:
     """Split one round's logs: the same rows fall the same way in memory and as a stream.
 
@@ -122,6 +144,8 @@ def three_folds(
         logs: rows of one round.
         registration: what a ledger, or `Reads`, gave them.
         campaign: a label for the certificate.
+        units: where some unit has several rows: "all rows" declares that their number does not
+            depend on what the unit was shown; "first row" promises the first row of each only.
     """
     require(
         isinstance(registration, Registration),
@@ -137,11 +161,22 @@ def three_folds(
         cure="certify on the newest round; the rows of earlier ones are reused for training",
     )
     how = (registration.fractions, registration.secret, registration.kind)
+    declared = declared_units(logs, units)
     if isinstance(logs, LogStream):
-        learn, select, certify = logs.keyed_split(*how)
-        return StreamedFolds(learn, select, certify, logs.hash, registration, rounds[0], campaign)
+        require(
+            declared != "first row",
+            "the first row of each unit is taken in memory",
+            found="a stream of partitions",
+            cure="read the logs into memory, or give files with one row for each unit",
+        )
+        streamed = logs.keyed_split(*how)
+        return StreamedFolds(
+            *streamed, logs.hash, registration, rounds[0], campaign, units=declared
+        )
     require_identity(logs, registration.kind)
     which = keyed_folds(identities(logs, registration.kind), *how[:2])
+    if declared == "first row":
+        which = np.where(logs.place_in_unit == 0, which, -1)
     parts = []
     for number, name in enumerate(NAMES):
         mine = which == number
@@ -154,7 +189,55 @@ def three_folds(
             )
         parts.append(logs.take(mine))
     learned, selected, certified = parts
-    return Folds(learned, selected, certified, logs.hash, registration, rounds[0], campaign)
+    return Folds(
+        learned, selected, certified, logs.hash, registration, rounds[0], campaign, units=declared
+    )
+
+
+def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> UnitRows | None:
+    """What was declared of units with several rows, if there are any; else None.
+
+    Args:
+        logs: the rows.
+        units: what was declared; None refuses units with several rows.
+    """
+    if isinstance(logs, LogStream):
+        known, rows = logs.facts.units if logs.mapping.unit else 0, logs.facts.rows
+    else:
+        known, rows = 0 if logs.units is None else len(logs.units), len(logs)
+    if not 0 < known < rows:
+        return None
+    require(
+        units is not None,
+        "where units have several rows, it must be declared which of them the promise is about",
+        found=f"{rows:,} rows of {known:,} units, and nothing declared",
+        cure="--units first-row (units='first row') promises the first row of each unit; "
+        "--units all-rows (units='all rows') declares that the number of rows of a unit does not "
+        "depend on what it was shown, which is tested; or leave the unit out of the mapping where "
+        "rows are independent",
+    )
+    return units
+
+
+def promised_rows(logs: LoggedData, units: UnitRows | None) -> LoggedData:
+    """The rows that promises are about: all of them, or the first row of each unit."""
+    return logs.first_rows if declared_units(logs, units) == "first row" else logs
+
+
+def words_on_units(units: UnitRows | None) -> tuple[str, ...]:
+    """What a certificate must say where units have several rows."""
+    if units == "first row":
+        return (
+            "the promise is about the first row of each unit in a round, and says nothing about "
+            "later ones; rows of a unit with one time, or without any, stand in the order in which "
+            "they were logged",
+        )
+    if units == "all rows":
+        return (
+            "the number of rows of a unit does not depend on what it was shown: declared, and "
+            "tested on learn and select rows whenever a candidate is trained",
+        )
+    return ()
 
 
 def require_identity(logs: LoggedData, kind: IdentityKind) -> None:

@@ -33,10 +33,12 @@ from depsue.cli.options import (
     Rounds,
     ShareFloor,
     StoreAddress,
+    Units,
     Yes,
     names_of,
     objective_of,
     promises_of,
+    units_of,
     who,
 )
 from depsue.errors import require
@@ -83,6 +85,7 @@ def create(
     objective: ObjectiveText = defaults.OBJECTIVE,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     no_drift: NoDrift = False,
+    units: Units = None,
     retries: Annotated[
         bool,
         typer.Option("--retries", help="Allow further attempts, the j-th at delta 2^-j."),
@@ -115,6 +118,7 @@ def create(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        units=units_of(units),
     )
     campaign = created(
         name,

@@ -34,9 +34,11 @@ from depsue.cli.options import (
     RMax,
     Rounds,
     ShareFloor,
+    Units,
     names_of,
     objective_of,
     promises_of,
+    units_of,
 )
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
@@ -129,6 +131,7 @@ def plan(
     per: Per = "deployment",
     rounds: Rounds = defaults.ROUNDS,
     no_drift: NoDrift = False,
+    units: Units = None,
     objective: ObjectiveText = defaults.OBJECTIVE,
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
@@ -193,6 +196,7 @@ def plan(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        units=units_of(units),
     )
     if logs is None or items is None:
         require(

@@ -17,7 +17,9 @@ from depsue.certificates import (
     Registration,
     Served,
     ceiling,
+    declared_units,
     earned,
+    promised_rows,
     three_folds,
 )
 from depsue.data.logs import LoggedData, joined
@@ -85,13 +87,14 @@ class CampaignState:
         stretch: float = 1.0,
     ) -> None:
         require_countable(settings, logs)
+        declared_units(logs, settings.units)
         self.settings, self.pi0, self.campaign, self.delta = (
             settings,
             logging_policy,
             campaign,
             delta,
         )
-        self.logging_value = logs.mean_reward()
+        self.logging_value = promised_rows(logs, settings.units).mean_reward()
         self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base
         self.largest = self.largest_ever = stretch
@@ -104,13 +107,14 @@ class CampaignState:
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
-        folds = three_folds(self.newest, self.registration, campaign=self.campaign)
+        units = self.settings.units
+        folds = three_folds(self.newest, self.registration, campaign=self.campaign, units=units)
         self._look_for_drift(folds)
         return RoundInputs(
             folds,
             self.pi0,
             self.base,
-            tuple(self.earlier),
+            tuple(promised_rows(rows, units) for rows in self.earlier),
             dict(self.ceilings),
             self._credits(folds, decisions),
             self.largest,
@@ -127,7 +131,7 @@ class CampaignState:
         if not relative:
             return
         self.drift = check_drift(
-            self.earlier[0],
+            promised_rows(self.earlier[0], self.settings.units),
             joined([folds.learn, folds.select]),
             logging_policy=self.pi0,
             deployed={folds.round: self.base},
@@ -160,9 +164,10 @@ class CampaignState:
         """
         if not self.earlier and self.settings.no_drift:
             promises = self.settings.promises
+            first = promised_rows(self.newest, self.settings.units)
             share = CEILING_SHARE * self.delta / len(promises)
             self.ceilings = {
-                promise.name: ceiling(promise, self.newest, share)
+                promise.name: ceiling(promise, first, share)
                 for promise in promises
                 if promise.floor.ratio is not None
             }
