@@ -34,12 +34,14 @@ from depsue.cli.options import (
     ShareFloor,
     StoreAddress,
     Units,
+    Window,
     Yes,
     names_of,
     objective_of,
     promises_of,
     units_of,
     who,
+    window_of,
 )
 from depsue.errors import require
 from depsue.plural import counted
@@ -95,6 +97,7 @@ def create(
     ] = None,
     novel: Novel = None,
     id: IdColumn = None,
+    window: Window = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
     home: Home = HOME,
     ledger: Address = None,
@@ -129,6 +132,7 @@ def create(
         settings=CampaignSettings(explore, seed, retries, decisions),
         novel=None if novel is None else names_of(novel),
         id=id,
+        window=window_of(window),
         by=who(by),
         home=home,
         ledger=open_home(home, ledger, create=True),
@@ -255,7 +259,7 @@ def observe(
     for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
         if ids:
             lines.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
-    _show(campaign, as_json, list(campaign.notes) or lines)
+    _show(campaign, as_json, [*lines, *campaign.notes])
 
 
 @app.command()

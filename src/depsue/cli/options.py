@@ -84,6 +84,13 @@ NoDrift = Annotated[
 ObjectiveText = Annotated[
     str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        help="How long after a decision its reward is complete, such as 36h or 7d; younger rows "
+        "are left out."
+    ),
+]
 Units = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +137,13 @@ def objective_of(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text.replace("-", " ")
+
+
+def window_of(text: str | None) -> float | None:
+    """The reward window in seconds."""
+    from depsue.data.mapping import seconds_of
+
+    return None if text is None else seconds_of(text)
 
 
 def units_of(text: str | None) -> UnitRows | None:
