@@ -242,7 +242,7 @@ def plan(
     )
     source, roles, column_notes = mapped_by(open_source(logs), options, settings.promises)
     roles = roles.taken_in()
-    column_notes = [*column_notes, *words_on_younger(source, roles)]
+    column_notes = (*column_notes, *words_on_younger(source, roles))
     require_plannable(settings, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]

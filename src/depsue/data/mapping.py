@@ -261,10 +261,8 @@ def to_toml(mapping: LogMapping) -> str:
     if mapping.window is not None:
         lines.append(f"window = {float(mapping.window)!r}  # seconds until a reward is complete")
     if mapping.until is not None:
-        until = (
-            mapping.until.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
-        )
-        lines.append(f"until = {until}Z  # rows after it were not taken in")
+        until = mapping.until.astimezone(UTC).isoformat(timespec="microseconds")
+        lines.append(f"until = {until}  # rows after it were not taken in")
     lines += ["", "[columns]"]
     roles = [(role, getattr(mapping, role)) for role in ROLES]
     lines += [f"{role} = {_toml(name)}" for role, name in roles if name is not None]
