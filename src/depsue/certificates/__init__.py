@@ -9,6 +9,7 @@ from depsue.certificates.folds import (
     UnitRows,
     declared_units,
     promised_rows,
+    teaching_rows,
     three_folds,
     words_on_units,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "placed",
     "promised_rows",
     "safety_terms",
+    "teaching_rows",
     "three_folds",
     "verify",
     "words_on_units",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue._version import __version__
-from depsue.certificates.folds import Registration, UnitRows
+from depsue.certificates.folds import WHOLE, Registration, UnitRows
 from depsue.errors import FileError
 from depsue.promises import Promise, upgraded_promise
 
@@ -108,6 +108,8 @@ class Certificate:
         units: where units have several rows, which of them the promise is about: "all rows", or
             the "first row" of each; None where units have one row each, or rows stand for
             themselves.
+        group: (k, K): the verdict read the k-th of K groups of the certifying units, each of which
+            is read by one verdict of the campaign.
         path: shares of all levels that were tested, in their order; all up to `shares` passed.
         rules: the version of the rules that it was reached by: `RULES` today.
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
@@ -141,6 +143,7 @@ class Certificate:
     rules: int = RULES
     registration: Registration | None = None
     units: UnitRows | None = None
+    group: tuple[int, int] = WHOLE
 
     @property
     def novelty(self) -> float:

@@ -101,6 +101,7 @@ def certify(
         verdicts=best,
         assumptions=_assumptions(folds, rules),
         units=folds.units,
+        group=folds.group,
         control=None if rules.control is None else dict(rules.control.coefficients),
         control_most=None if rules.control is None else rules.control.most,
         model=None if rules.control is None else hash_of(rules.control.model),

@@ -327,7 +327,13 @@ def plan(
     if registration is None:
         own = Reads(secret=rng.secret(0, "plan"))
         registration = own.register(logs, settings.fractions)
-    folds = three_folds(logs, registration, campaign=campaign, units=settings.units)
+    folds = three_folds(
+        logs,
+        registration,
+        campaign=campaign,
+        units=settings.units,
+        group=(1, settings.deployments),
+    )
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")

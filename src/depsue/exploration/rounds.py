@@ -20,6 +20,7 @@ from depsue.certificates import (
     declared_units,
     earned,
     promised_rows,
+    teaching_rows,
     three_folds,
 )
 from depsue.data.logs import LoggedData, joined
@@ -99,6 +100,7 @@ class CampaignState:
         self.base = logging_policy if base is None else base
         self.largest = self.largest_ever = stretch
         self.earlier: list[LoggedData] = []
+        self.registrations: list[Registration] = []  # of these
         self.served: list[Served] = []
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
@@ -107,19 +109,36 @@ class CampaignState:
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
-        units = self.settings.units
-        folds = three_folds(self.newest, self.registration, campaign=self.campaign, units=units)
+        folds = three_folds(
+            self.newest,
+            self.registration,
+            campaign=self.campaign,
+            units=self.settings.units,
+            group=self._group,
+        )
         self._look_for_drift(folds)
         return RoundInputs(
             folds,
             self.pi0,
             self.base,
-            tuple(promised_rows(rows, units) for rows in self.earlier),
+            tuple(self._teaching()),
             dict(self.ceilings),
             self._credits(folds, decisions),
             self.largest,
             self.trust,
         )
+
+    @property
+    def _group(self) -> tuple[int, int]:
+        """(k, K): users come back, so that each is to certify in one round only."""
+        k = len(self.earlier) + 1
+        return k, max(k, self.settings.deployments)
+
+    def _teaching(self) -> list[LoggedData]:
+        """Rows of earlier rounds without the units of verdicts to come."""
+        pairs = zip(self.earlier, self.registrations, strict=True)
+        parts = [teaching_rows(rows, registration, self._group) for rows, registration in pairs]
+        return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
@@ -131,7 +150,7 @@ class CampaignState:
         if not relative:
             return
         self.drift = check_drift(
-            promised_rows(self.earlier[0], self.settings.units),
+            self._teaching()[0],
             joined([folds.learn, folds.select]),
             logging_policy=self.pi0,
             deployed={folds.round: self.base},
@@ -162,16 +181,16 @@ class CampaignState:
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
         """
-        if not self.earlier and self.settings.no_drift:
-            promises = self.settings.promises
-            first = promised_rows(self.newest, self.settings.units)
+        self.earlier.append(self.newest)
+        self.registrations.append(self.registration)
+        if len(self.earlier) == 1 and self.settings.no_drift:
+            promises, first = self.settings.promises, self._teaching()[0]
             share = CEILING_SHARE * self.delta / len(promises)
             self.ceilings = {
                 promise.name: ceiling(promise, first, share)
                 for promise in promises
                 if promise.floor.ratio is not None
             }
-        self.earlier.append(self.newest)
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
         self.served.append(Served(served, len(served)))
