@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -31,14 +32,21 @@ from depsue.campaigns.observing import (
 )
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
-from depsue.certificates import Certificate, Folds
+from depsue.certificates import Certificate, Folds, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
-from depsue.data.reading import read_from
+from depsue.data.reading import (
+    Source,
+    count_rows,
+    open_source,
+    read_from,
+    read_mapped,
+    words_on_younger,
+)
 from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import ConfigError, DataError, FileError, require
+from depsue.errors import ConfigError, DataError, FileError, require, short
 from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
@@ -238,6 +246,7 @@ class Campaign:
         mapping: LogMapping | str | Path | None = None,
         items: str | Path | None = None,
         id: str | None = None,
+        now: datetime | None = None,
     ) -> ObservationRecord:
         """Take in what a round logged.
 
@@ -246,6 +255,7 @@ class Campaign:
             mapping: which column is what, or the TOML file that says so; None as before.
             items: the items file from the next round on, if items arrived or were withdrawn.
             id: its column of ids.
+            now: the time; rows younger than the reward window are left out. None is the present.
         """
         k = self.round
         if mapping is None:
@@ -253,9 +263,12 @@ class Campaign:
         elif not isinstance(mapping, LogMapping):
             mapping = read_mapping(mapping)
         catalogue = self.files.items(k - 1)
-        logs = read_from(source, mapping, catalogue, k)
+        mapping = mapping.taken_in(now)
+        opened = open_source(source)
+        logs = read_mapped(opened, mapping, catalogue, k)
+        self.notes = words_on_younger(opened, mapping)
         for seen in self.ledger.observations(self.name):
-            if same_rows(seen, logs):
+            if self._holds(opened, mapping, logs, seen):
                 return self._observed_before(seen, source)
         self._current("observe")
         require(
@@ -271,9 +284,17 @@ class Campaign:
             found=f"r_max {mapping.r_max:g}, at creation {first.r_max:g}",
             cure="scale the rewards, or begin a new campaign",
         )
+        declared_units(logs, self.settings.explore.units)
+        require(
+            mapping.window == first.window,
+            "the reward window is declared once for a campaign",
+            found=f"{short(mapping.window)} s, at creation {short(first.window)} s",
+            cure="leave the window of the mapping as it was, or begin a new campaign",
+        )
         served = self._drawn_by(k, logs)
         policy = self.widened(self.policy(k, served), catalogue)
-        summary = summarised(logs, self.settings.explore.promises, policy, served)
+        explore = self.settings.explore
+        summary = summarised(logs, explore.promises, policy, served, explore.units)
         summary = replace(summary, withdrawn=self.withdrawn(k - 1))
         if items is not None:
             change = changed_items(catalogue, items, id)
@@ -559,6 +580,18 @@ class Campaign:
         if share == 0.0:  # only items that pi0 never showed
             return base, 1.0
         return today, 1.0 / (1.0 - min(1.25 * share + 0.01, 0.99))  # some room for new contexts
+
+    def _holds(
+        self, source: Source, mapping: LogMapping, logs: LoggedData, seen: ObservationRecord
+    ) -> bool:
+        """Whether these are the rows of an observation; they may have been younger then."""
+        until = self.files.mapping(seen.round).until
+        if mapping.until is None or until is None:
+            return same_rows(seen, logs)
+        earlier = replace(mapping, until=until)
+        if count_rows(source, earlier) != seen.rows:
+            return False
+        return same_rows(seen, read_mapped(source, earlier, logs.catalogue, self.round))
 
     def _observed_before(self, seen: ObservationRecord, source: str | Path) -> ObservationRecord:
         """Rows that were observed before: once, and from now on at this place."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from depsue import codec
@@ -12,11 +13,12 @@ from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import summarised
 from depsue.campaigns.records import required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
+from depsue.certificates import declared_units
 from depsue.check import check_logs, guess_mapping
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
-from depsue.data.reading import mapped, open_source, read_mapped
+from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require
 from depsue.exploration.rounds import require_countable
@@ -53,6 +55,8 @@ def create(
     novel: Sequence[str] | None = None,
     id: str | None = None,
     fresh: bool = False,
+    window: float | None = None,
+    now: datetime | None = None,
     by: str,
     home: str | Path = "campaigns",
     ledger: Ledger | None = None,
@@ -70,15 +74,18 @@ def create(
         id: the column of the items' ids.
         fresh: declare that no row was registered before, where rows without times look like rows
             of another campaign; the certificate says so.
+        window: seconds after a decision until its reward is complete; None is the mapping's.
+        now: the time; rows younger than the window are left out. None is the present.
         by: who begins it.
         home: the folder of all campaigns.
         ledger: where it is remembered; None is `ledger.db` in `home`.
     """
     settings = settings or CampaignSettings()
-    files = CampaignFiles(home, name)
-    first = _taken_in(logs, items, pi0, mapping, novel, id)
+    explore, files = settings.explore, CampaignFiles(home, name)
+    first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files))
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
-    require_countable(settings.explore, rows)
+    require_countable(explore, rows)
+    declared_units(rows, explore.units)
     require_drawn_by(policy, rows)
     hash = required_hash(policy)
     terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
@@ -108,13 +115,32 @@ def create(
         data_hash=rows.hash,
         rows=len(rows),
         source=str(Path(logs).absolute()),
-        summary=codec.plain(summarised(rows, settings.explore.promises, policy, hash)),
+        summary=codec.plain(summarised(rows, explore.promises, policy, hash, explore.units)),
         by=by,
         sketch=rows.sketch,
         fractions=settings.explore.fractions,
         fresh=fresh,
     )
     return Campaign(ledger, home, name, by=by, notes=first.notes, outside=outside_of(policy))
+
+
+@dataclass(frozen=True, eq=False)
+class _Window:
+    """Which rows are old enough: the declared window, the time, and what was recorded before."""
+
+    declared: float | None
+    now: datetime | None
+    files: CampaignFiles
+
+    def of(self, mapping: LogMapping) -> LogMapping:
+        """The mapping with the window, and the time after which no row is read."""
+        if self.declared is not None:
+            mapping = replace(mapping, window=self.declared)
+        mapping = mapping.taken_in(self.now)
+        if mapping.window is None or not self.files.has_mapping(0):
+            return mapping
+        before = self.files.mapping(0)  # created before: the rows of then
+        return replace(mapping, until=before.until if before.until else mapping.until)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +160,7 @@ def _taken_in(
     mapping: LogMapping | str | Path | None,
     novel: Sequence[str] | None,
     id: str | None,
+    window: _Window,
 ) -> _FirstLogs:
     """Check and read what pi0 logged; arguments as for `create`."""
     source = open_source(logs)
@@ -142,6 +169,7 @@ def _taken_in(
         mapping, guessed = guess_mapping(source)
     elif not isinstance(mapping, LogMapping):
         mapping = read_mapping(mapping)
+    mapping = window.of(mapping)
     report = check_logs(source, Path(items), mapping, id=id)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     require(
@@ -166,5 +194,6 @@ def _taken_in(
     else:
         named = named_policy(pi0, catalogue, logs=rows, contexts=mapping)
     warnings = [f"warning: {seen.rule}: {seen.value}; {seen.cure}" for seen in report.findings]
-    notes = dict.fromkeys((*guessed, *report.notes, *listed.notes, *named.notes, *warnings))
+    young = words_on_younger(source, mapping)
+    notes = dict.fromkeys((*guessed, *young, *report.notes, *listed.notes, *named.notes, *warnings))
     return _FirstLogs(rows, mapping, named.policy, tuple(notes))

@@ -96,6 +96,10 @@ class CampaignFiles:
         """Keep the mapping of round k."""
         write_file(self.round(k) / "mapping.toml", to_toml(mapping).encode())
 
+    def has_mapping(self, k: int) -> bool:
+        """Whether there is a mapping of round k."""
+        return (self.round(k) / "mapping.toml").exists()
+
     def mapping(self, k: int) -> LogMapping:
         """The mapping of round k."""
         return read_mapping(self.round(k) / "mapping.toml")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundSummary
+from depsue.certificates import UnitRows, promised_rows
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
@@ -30,7 +31,11 @@ MOST_ITEMS = 2000
 
 
 def summarised(
-    logs: LoggedData, promises: Sequence[Promise], policy: Policy, served: str
+    logs: LoggedData,
+    promises: Sequence[Promise],
+    policy: Policy,
+    served: str,
+    units: UnitRows | None = None,
 ) -> RoundSummary:
     """Counts and sums of one round.
 
@@ -39,7 +44,9 @@ def summarised(
         promises: whose rewards are averaged.
         policy: what served them.
         served: the policy's hash.
+        units: which rows of a unit the promises are about.
     """
+    promised = promised_rows(logs, units)
     counts = np.bincount(logs.action, minlength=len(logs.catalogue))
     sums = np.bincount(logs.action, weights=logs.reward, minlength=len(logs.catalogue))
     novel = np.flatnonzero(logs.catalogue.novel)
@@ -55,7 +62,7 @@ def summarised(
             ItemSummary(str(logs.catalogue.ids[item]), int(counts[item]), float(sums[item]))
             for item in most_shown
         ),
-        promises={promise.name: _promise_summary(promise, logs) for promise in promises},
+        promises={promise.name: _promise_summary(promise, promised) for promise in promises},
         served=served,
         first=None if times is None else str(times.min()),
         last=None if times is None else str(times.max()),

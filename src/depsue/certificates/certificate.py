@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue._version import __version__
-from depsue.certificates.folds import Registration
+from depsue.certificates.folds import WHOLE, Registration, UnitRows
 from depsue.errors import FileError
 from depsue.promises import Promise, upgraded_promise
 
@@ -120,6 +120,11 @@ class Certificate:
         control_most: what its predictions were clipped at.
         model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
         groups: SHA-256 of the groups of actions, where weights are marginal.
+        units: where units have several rows, which of them the promise is about: "all rows", or
+            the "first row" of each; None where units have one row each, or rows stand for
+            themselves.
+        group: (k, K): the verdict read the k-th of K groups of the certifying units, each of which
+            is read by one verdict of the campaign.
         path: shares of all levels that were tested, in their order; all up to `shares` passed.
         rules: the version of the rules that it was reached by: `RULES` today.
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
@@ -152,6 +157,8 @@ class Certificate:
     path: tuple[tuple[float, ...], ...] = ()
     rules: int = RULES
     registration: Registration | None = None
+    units: UnitRows | None = None
+    group: tuple[int, int] = WHOLE
 
     @property
     def novelty(self) -> float:

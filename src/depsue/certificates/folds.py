@@ -6,19 +6,27 @@ first (`depsue.certificates.registration`), then split them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Literal, overload
 
+import numpy as np
+
+from depsue.data.checks import IntArray
 from depsue.data.folds import checked_fractions
 from depsue.data.identity import IdentityKind, identities, keyed_folds
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import DataError, require, short
 
+UnitRows = Literal["all rows", "first row"]
+"""Of units with several rows: which of them a promise is about."""
 FRACTIONS = (0.35, 0.05, 0.6)
 """Learn, select, certify: the certificate is what needs rows."""
 NAMES = ("learn", "select", "certify")
+WHOLE = (1, 1)
+"""The one group of a single verdict."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,10 @@ class Folds:
         registration: what the split hangs on.
         round: which deployment produced the rows.
         campaign: a label, without effect on the split.
+        units: where units have several rows: which of them are in the folds, and what the promise
+            is about; None where each has one, or where rows stand for themselves.
+        group: (k, K): the certifying units are divided into K groups, and `certify` is the k-th.
+            Units of groups before it are in `learn`; those of later groups are in no fold.
     """
 
     learn: LoggedData
@@ -92,6 +104,8 @@ class Folds:
     registration: Registration
     round: int
     campaign: str = ""
+    units: UnitRows | None = None
+    group: tuple[int, int] = WHOLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +119,35 @@ class StreamedFolds:
     registration: Registration
     round: int
     campaign: str = ""
+    units: UnitRows | None = None
+    group: tuple[int, int] = WHOLE
 
 
-@overload
-def three_folds(logs: LoggedData, registration: Registration, *, campaign: str = "") -> Folds: ...
 @overload
 def three_folds(
-    logs: LogStream, registration: Registration, *, campaign: str = ""
+    logs: LoggedData,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
+    group: tuple[int, int] = WHOLE,
+) -> Folds: ...
+@overload
+def three_folds(
+    logs: LogStream,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
+    group: tuple[int, int] = WHOLE,
 ) -> StreamedFolds: ...
 def three_folds(
-    logs: LoggedData | LogStream, registration: Registration, *, campaign: str = ""
+    logs: LoggedData | LogStream,
+    registration: Registration,
+    *,
+    campaign: str = "",
+    units: UnitRows | None = None,
+    group: tuple[int, int] = WHOLE,
 ) -> Folds | StreamedFolds:
     """Split one round's logs: the same rows fall the same way in memory and as a stream.
 
@@ -122,6 +155,10 @@ def three_folds(
         logs: rows of one round.
         registration: what a ledger, or `Reads`, gave them.
         campaign: a label for the certificate.
+        units: where some unit has several rows: "all rows" declares that their number does not
+            depend on what the unit was shown; "first row" promises the first row of each only.
+        group: (k, K), of the k-th of K verdicts of a campaign whose rows have units: users come
+            back, and each certifies in one verdict.
     """
     require(
         isinstance(registration, Registration),
@@ -136,12 +173,36 @@ def three_folds(
         found=f"rounds {rounds}",
         cure="certify on the newest round; the rows of earlier ones are reused for training",
     )
+    k, groups = group
+    require(
+        1 <= k <= groups,
+        "a verdict reads one of K groups of units",
+        found=f"group {short(group)}",
+        cure="(1, 1) is all of them",
+    )
     how = (registration.fractions, registration.secret, registration.kind)
+    declared = declared_units(logs, units)
     if isinstance(logs, LogStream):
-        learn, select, certify = logs.keyed_split(*how)
-        return StreamedFolds(learn, select, certify, logs.hash, registration, rounds[0], campaign)
+        require(
+            declared != "first row",
+            "the first row of each unit is taken in memory",
+            found="a stream of partitions",
+            cure="read the logs into memory, or give files with one row for each unit",
+        )
+        require(
+            group == WHOLE,
+            "reserved groups of units are taken in memory",
+            found=f"group {short(group)} of a stream of partitions",
+            cure="read the logs into memory, as campaigns do",
+        )
+        one, two, three = logs.keyed_split(*how)
+        return StreamedFolds(
+            one, two, three, logs.hash, registration, rounds[0], campaign, declared
+        )
     require_identity(logs, registration.kind)
-    which = keyed_folds(identities(logs, registration.kind), *how[:2])
+    which = _folds_before(logs, registration, group)
+    if declared == "first row":
+        which = np.where(logs.place_in_unit == 0, which, -1)
     parts = []
     for number, name in enumerate(NAMES):
         mine = which == number
@@ -154,7 +215,98 @@ def three_folds(
             )
         parts.append(logs.take(mine))
     learned, selected, certified = parts
-    return Folds(learned, selected, certified, logs.hash, registration, rounds[0], campaign)
+    return Folds(
+        learned,
+        selected,
+        certified,
+        logs.hash,
+        registration,
+        rounds[0],
+        campaign,
+        declared,
+        group if registration.kind == "unit" else WHOLE,
+    )
+
+
+def _folds_before(logs: LoggedData, registration: Registration, group: tuple[int, int]) -> IntArray:
+    """(n,) the fold of every row when verdict k of K is to come; -1 if it is for a later one."""
+    k, groups = group
+    ids = identities(logs, registration.kind)
+    which = keyed_folds(ids, registration.fractions, registration.secret)
+    if registration.kind != "unit" or groups == 1:
+        return which
+    secret = hashlib.sha256(f"depsue groups of units {registration.secret}".encode()).hexdigest()
+    of_unit = 1 + keyed_folds(ids, (1 / groups,) * groups, secret)
+    certify = which == NAMES.index("certify")
+    which[certify & (of_unit < k)] = NAMES.index("learn")
+    which[certify & (of_unit > k)] = -1
+    return which
+
+
+def teaching_rows(
+    logs: LoggedData, registration: Registration, group: tuple[int, int]
+) -> LoggedData | None:
+    """Rows of an earlier round that may be read before verdict k of K; None if there are none.
+
+    Users come back, so what a policy learned must not know the units of a verdict to come: those
+    of the groups k and later. Rows without units are not met again, and all of them teach.
+
+    Args:
+        logs: rows of an earlier round.
+        registration: what their folds hang on.
+        group: (k, K).
+    """
+    if registration.kind != "unit":
+        return logs
+    which = _folds_before(logs, registration, group)
+    mine = (which == NAMES.index("learn")) | (which == NAMES.index("select"))
+    return logs.take(mine) if mine.any() else None
+
+
+def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> UnitRows | None:
+    """What was declared of units with several rows, if there are any; else None.
+
+    Args:
+        logs: the rows.
+        units: what was declared; None refuses units with several rows.
+    """
+    if isinstance(logs, LogStream):
+        known, rows = logs.facts.units if logs.mapping.unit else 0, logs.facts.rows
+    else:
+        known, rows = 0 if logs.units is None else len(logs.units), len(logs)
+    if not 0 < known < rows:
+        return None
+    require(
+        units is not None,
+        "where units have several rows, it must be declared which of them the promise is about",
+        found=f"{rows:,} rows of {known:,} units, and nothing declared",
+        cure="--units first-row (units='first row') promises the first row of each unit; "
+        "--units all-rows (units='all rows') declares that the number of rows of a unit does not "
+        "depend on what it was shown, which is tested; or leave the unit out of the mapping where "
+        "rows are independent",
+    )
+    return units
+
+
+def promised_rows(logs: LoggedData, units: UnitRows | None) -> LoggedData:
+    """The rows that promises are about: all of them, or the first row of each unit."""
+    return logs.first_rows if declared_units(logs, units) == "first row" else logs
+
+
+def words_on_units(units: UnitRows | None) -> tuple[str, ...]:
+    """What a certificate must say where units have several rows."""
+    if units == "first row":
+        return (
+            "the promise is about the first row of each unit in a round, and says nothing about "
+            "later ones; rows of a unit with one time, or without any, stand in the order in which "
+            "they were logged",
+        )
+    if units == "all rows":
+        return (
+            "the number of rows of a unit does not depend on what it was shown: declared, and "
+            "tested on learn and select rows whenever a candidate is trained",
+        )
+    return ()
 
 
 def require_identity(logs: LoggedData, kind: IdentityKind) -> None:

@@ -30,6 +30,7 @@ from depsue.certificates.folds import (
     Folds,
     Registration,
     StreamedFolds,
+    UnitRows,
     checked_shares,
     three_folds,
 )
@@ -216,6 +217,7 @@ class Reads:
         *,
         campaign: str = "",
         fresh: bool = False,
+        units: UnitRows | None = None,
     ) -> Folds: ...
     @overload
     def folds(
@@ -225,6 +227,7 @@ class Reads:
         *,
         campaign: str = "",
         fresh: bool = False,
+        units: UnitRows | None = None,
     ) -> StreamedFolds: ...
     def folds(
         self,
@@ -233,9 +236,19 @@ class Reads:
         *,
         campaign: str = "",
         fresh: bool = False,
+        units: UnitRows | None = None,
     ) -> Folds | StreamedFolds:
-        """Register the logs, and split them: `Folds`, or `StreamedFolds` of a stream."""
-        return three_folds(logs, self.register(logs, fractions, fresh=fresh), campaign=campaign)
+        """Register the logs, and split them: `Folds`, or `StreamedFolds` of a stream.
+
+        Args:
+            logs: rows of one round.
+            fractions: shares of learn, select and certify.
+            campaign: a label for the certificate.
+            fresh: as for `register`.
+            units: as for `three_folds`.
+        """
+        registration = self.register(logs, fractions, fresh=fresh)
+        return three_folds(logs, registration, campaign=campaign, units=units)
 
     def register(
         self,

@@ -18,7 +18,7 @@ import numpy as np
 
 from depsue.bounds import BoundRun, Partition
 from depsue.certificates.certificate import Certificate, Verdict
-from depsue.certificates.folds import Folds, StreamedFolds
+from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
@@ -105,6 +105,8 @@ def certify(
         policy=None if None in ladder.parts else hash_of(ladder.policy(level)),
         verdicts=best,
         assumptions=_assumptions(folds, rules),
+        units=folds.units,
+        group=folds.group,
         control=None if rules.control is None else dict(rules.control.coefficients),
         control_most=None if rules.control is None else rules.control.most,
         model=None if rules.control is None else hash_of(rules.control.model),
@@ -414,6 +416,7 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         "mean over units"
         if rows.unit is not None
         else "rows are independent draws; the promise is about contexts like the logged ones",
+        *words_on_units(folds.units),
         "what is served meets the same users and rewards as the logs",
     ]
     if rules.ceilings:

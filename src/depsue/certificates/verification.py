@@ -97,7 +97,9 @@ def verify(
             f"{certificate.policy[:12]}"
         )
     differences += _different_shares(certificate, policy)
-    folds = three_folds(logs, certificate.registration)
+    folds = three_folds(
+        logs, certificate.registration, units=certificate.units, group=certificate.group
+    )
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)

@@ -33,11 +33,15 @@ from depsue.cli.options import (
     Rounds,
     ShareFloor,
     StoreAddress,
+    Units,
+    Window,
     Yes,
     names_of,
     objective_of,
     promises_of,
+    units_of,
     who,
+    window_of,
 )
 from depsue.errors import require
 from depsue.plural import counted
@@ -83,6 +87,7 @@ def create(
     objective: ObjectiveText = defaults.OBJECTIVE,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     no_drift: NoDrift = False,
+    units: Units = None,
     retries: Annotated[
         bool,
         typer.Option("--retries", help="Allow further attempts, the j-th at delta 2^-j."),
@@ -96,6 +101,7 @@ def create(
         bool,
         typer.Option("--fresh", help="Declare rows without times as new, though they look known."),
     ] = False,
+    window: Window = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
     home: Home = HOME,
     ledger: Address = None,
@@ -119,6 +125,7 @@ def create(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        units=units_of(units),
     )
     campaign = created(
         name,
@@ -130,6 +137,7 @@ def create(
         novel=None if novel is None else names_of(novel),
         id=id,
         fresh=fresh,
+        window=window_of(window),
         by=who(by),
         home=home,
         ledger=open_home(home, ledger, create=True),
@@ -291,7 +299,7 @@ def observe(
     for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
         if ids:
             lines.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
-    _show(campaign, as_json, list(campaign.notes) or lines)
+    _show(campaign, as_json, [*lines, *campaign.notes])
 
 
 @app.command()

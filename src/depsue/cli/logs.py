@@ -37,9 +37,13 @@ from depsue.cli.options import (
     RMax,
     Rounds,
     ShareFloor,
+    Units,
+    Window,
     names_of,
     objective_of,
     promises_of,
+    units_of,
+    window_of,
 )
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
@@ -76,6 +80,7 @@ def check(
         typer.Option("--estimate-propensities", help="Where none were logged: take frequencies."),
     ] = False,
     kept: Kept = None,
+    window: Window = None,
     id: IdColumn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
@@ -99,6 +104,8 @@ def check(
         columns = replace(columns, r_max=r_max)
     if kept is not None:
         columns = replace(columns, kept=kept)
+    if window is not None:
+        columns = replace(columns, window=window_of(window))
     whole = position is not None and position.lstrip("-").isdecimal()
     report = check_logs(
         source,
@@ -133,6 +140,7 @@ def plan(
     per: Per = "deployment",
     rounds: Rounds = defaults.ROUNDS,
     no_drift: NoDrift = False,
+    units: Units = None,
     objective: ObjectiveText = defaults.OBJECTIVE,
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
@@ -197,6 +205,7 @@ def plan(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        units=units_of(units),
     )
     if logs is None or items is None:
         require(
@@ -225,7 +234,7 @@ def plan(
     )
     from depsue.cli.columns import ColumnOptions, mapped_by, require_first_round
     from depsue.data.items import read_items
-    from depsue.data.reading import mapped, open_source, read_mapped
+    from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
     from depsue.exploration.plan import plan as planned
     from depsue.exploration.rows_needed import require_wish
     from depsue.files import writable_folder
@@ -236,6 +245,8 @@ def plan(
         action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
     )
     source, roles, column_notes = mapped_by(open_source(logs), options, settings.promises)
+    roles = roles.taken_in()
+    column_notes = (*column_notes, *words_on_younger(source, roles))
     require_plannable(settings, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]

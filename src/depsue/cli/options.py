@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from depsue import defaults
 from depsue.errors import FileError, require, short
 
 if TYPE_CHECKING:
+    from depsue.certificates import UnitRows
     from depsue.promises import Promise
 
 Name = Annotated[str, typer.Argument(help="Name of the campaign.")]
@@ -83,6 +84,20 @@ NoDrift = Annotated[
 ObjectiveText = Annotated[
     str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
 ]
+Window = Annotated[
+    str | None,
+    typer.Option(
+        help="How long after a decision its reward is complete, such as 36h or 7d; younger rows "
+        "are left out."
+    ),
+]
+Units = Annotated[
+    str | None,
+    typer.Option(
+        help="Where a unit has several rows: all-rows (their number does not depend on what it was "
+        "shown) or first-row (the promise is about the first row of each)."
+    ),
+]
 MaxNovelty = Annotated[float, typer.Option(help="No more novelty than this.")]
 
 KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
@@ -122,6 +137,26 @@ def objective_of(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text.replace("-", " ")
+
+
+def window_of(text: str | None) -> float | None:
+    """The reward window in seconds."""
+    from depsue.data.mapping import seconds_of
+
+    return None if text is None else seconds_of(text)
+
+
+def units_of(text: str | None) -> UnitRows | None:
+    """What --units says of units with several rows; None is nothing."""
+    words = None if text is None else text.replace("-", " ")
+    require(
+        words in (None, "all rows", "first row"),
+        "--units is all-rows or first-row",
+        found=short(text),
+        cure="first-row promises the first row of each unit; all-rows declares that their number "
+        "does not depend on what a unit was shown",
+    )
+    return cast("UnitRows | None", words)
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -20,7 +20,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     wait: Annotated[
         float | None,
-        typer.Option(help=f"Seconds in which rewards count; default {defaults.WAIT:g}."),
+        typer.Option(
+            help="Seconds in which rewards count; default: the mapping's window, else "
+            f"{defaults.WAIT:g}."
+        ),
     ] = None,
     default_reward: Annotated[
         float | None,
@@ -107,7 +110,8 @@ def serve(
     }
     address = store_address(campaign, store)
     begun = Path(address).exists() or "://" in address
-    settings = declared(campaign.files.folder, options, begun=begun)
+    window = campaign.files.mapping(0).window
+    settings = declared(campaign.files.folder, options, begun=begun, window=window)
     run(
         campaign,
         settings,

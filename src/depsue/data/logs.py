@@ -272,6 +272,24 @@ class LoggedData:
         weights: FloatArray = 1 / (len(per_unit) * per_unit[self.unit])
         return weights
 
+    @cached_property
+    def place_in_unit(self) -> IntArray:
+        """(n,) 0 for the first row of a unit, 1 for the next: by time, else in the rows' order."""
+        if self.unit is None:
+            return np.zeros(len(self), dtype=np.int64)
+        keys = (self.unit,) if self.time is None else (self.time, self.unit)
+        order = np.lexsort(keys)  # stable: rows of one time keep their order
+        sizes = np.bincount(self.unit)
+        starts = np.cumsum(sizes) - sizes
+        place: IntArray = np.empty(len(self), dtype=np.int64)
+        place[order] = np.arange(len(self)) - starts[self.unit[order]]
+        return place
+
+    @property
+    def repeats_units(self) -> bool:
+        """Whether some unit has more than one row."""
+        return self.units is not None and len(self.units) < len(self)
+
     def mean_reward(self) -> float:
         """V_on: the mean reward of the policy that drew these rows; over units, if there are."""
         if self.unit is None:
@@ -300,6 +318,11 @@ class LoggedData:
             round=None if self.round is None else self.round[rows],
             columns={name: column[rows] for name, column in self.columns.items()},
         )
+
+    @cached_property
+    def first_rows(self) -> LoggedData:
+        """The first row of each unit: by time, else in the rows' order; all rows without units."""
+        return self.take(np.flatnonzero(self.place_in_unit == 0)) if self.repeats_units else self
 
     def with_reward(self, column: str, *, r_max: float) -> LoggedData:
         """The same rows with another column as their reward.

@@ -4,6 +4,7 @@
 
     r_max = 1.0                  # the largest possible reward: declared, never read off the data
     position = 1                 # where there are several positions: the one that is kept
+    window = "7d"                # how long after a decision its reward is complete (s, m, h, d)
 
     [columns]
     action = "item_id"
@@ -38,7 +39,8 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,10 @@ class LogMapping:
         segments: columns that tell segments apart.
         shift, cap: the reward used is min(reward + shift, cap).
         estimated: how propensities are estimated, or None.
+        window: seconds after a decision until its reward is complete; None if not declared. Rows
+            that are younger are left out when a round's rows are taken in.
+        until: rows of a later time are not read: the moment when the round was taken in, less the
+            window. Recorded then, so that the same rows are read again later.
         kept: where the rows of some items were dropped from the logs, the share of decisions that
             is left: the items left were then drawn with p / kept. 1 if no rows were dropped.
     """
@@ -87,6 +93,8 @@ class LogMapping:
     cap: float | None = None
     estimated: EstimatedPropensities | None = None
     kept: float = 1.0
+    window: float | None = None
+    until: datetime | None = None
 
     def __post_init__(self) -> None:
         require_r_max(self.r_max)
@@ -100,6 +108,15 @@ class LogMapping:
             "the cap must lie in (0, r_max]: no reward may exceed r_max",
             found=f"cap {self.cap}, r_max {self.r_max:g}",
             cure="r_max = cap",
+        )
+        ok = self.window is None or (is_real(self.window) and 0 < self.window <= LONGEST_WINDOW)
+        rule = "the reward window must lie between 0 s and a year"
+        require(ok, rule, found=short(self.window), cure='window = "7d", or in seconds')
+        require(
+            (self.window is None and self.until is None) or self.time is not None,
+            "a reward window needs the time of each row",
+            found="no column of times in the mapping",
+            cure='time = "..." in [columns]',
         )
         e = self.estimated
         require(
@@ -126,6 +143,17 @@ class LogMapping:
         twice = sorted({name for name in once if once.count(name) > 1})
         rule = "a column has one role"
         require(not twice, rule, found=short(twice), cure="name each column once")
+
+    def taken_in(self, now: datetime | None = None) -> LogMapping:
+        """The mapping of rows that are taken in now: those younger than the window are left out.
+
+        Args:
+            now: the time, with its zone; None is the present.
+        """
+        if self.window is None:
+            return replace(self, until=None)
+        now = datetime.now(UTC) if now is None else now.astimezone(UTC)
+        return replace(self, until=now - timedelta(seconds=self.window))
 
     @property
     def role_columns(self) -> list[str]:
@@ -166,6 +194,11 @@ class LogMapping:
                 f"decisions, {self.kept:g}, was kept: pi0 is what is left of it without these "
                 f"items, and propensities are {self.propensity} / {self.kept:g}"
             )
+        if self.window is not None:
+            sentences.append(
+                f"a reward is complete {in_units(self.window)} after its decision, as was "
+                "declared; younger rows were left out"
+            )
         if self.keep_position is not None:
             sentences.append(f"only rows with {self.position} = {self.keep_position} are used")
         return tuple(sentences)
@@ -186,6 +219,34 @@ class EstimatedPropensities:
     smoothing: float = 1.0
 
 
+LONGEST_WINDOW = 3.2e7
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(window: object) -> float:
+    """A length of time in seconds: a number, or text such as 90s, 30m, 36h or 7d."""
+    if isinstance(window, str):
+        text = window.strip().lower()
+        number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
+        try:
+            return float(number) * unit
+        except ValueError:
+            pass
+    require(
+        is_real(window),
+        "a length of time is a number of seconds, or a number with s, m, h or d",
+        found=short(window),
+        cure="7d is seven days",
+    )
+    return float(window)  # type: ignore[arg-type]
+
+
+def in_units(seconds: float) -> str:
+    """A length of time in the largest unit that it is a whole number of."""
+    unit = next((name for name in "dhm" if seconds % UNITS[name] == 0), "s")
+    return f"{seconds / UNITS[unit]:g} {unit}"
+
+
 SECTIONS = ("columns", "contexts", "reward", "other_rewards", "propensities")
 
 
@@ -197,6 +258,11 @@ def to_toml(mapping: LogMapping) -> str:
     ]
     if mapping.keep_position is not None:
         lines.append(f"position = {_toml(mapping.keep_position)}")
+    if mapping.window is not None:
+        lines.append(f"window = {float(mapping.window)!r}  # seconds until a reward is complete")
+    if mapping.until is not None:
+        until = mapping.until.astimezone(UTC).isoformat(timespec="microseconds")
+        lines.append(f"until = {until}  # rows after it were not taken in")
     lines += ["", "[columns]"]
     roles = [(role, getattr(mapping, role)) for role in ROLES]
     lines += [f"{role} = {_toml(name)}" for role, name in roles if name is not None]
@@ -243,7 +309,7 @@ def write_mapping(mapping: LogMapping, path: str | Path, *, force: bool = False)
 
 def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     """The mapping out of the tables of a TOML file; what is not known is refused."""
-    _known(table, ("r_max", "position", *SECTIONS), "the mapping")
+    _known(table, ("r_max", "position", "window", "until", *SECTIONS), "the mapping")
     part = {name: table.get(name, {}) for name in SECTIONS}
     for name, value in part.items():
         found = f"{name} = {short(value)}"
@@ -266,6 +332,10 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     keep, flag = table.get("position"), estimate.get("estimated", False)
     ok = keep is None or is_whole(keep) or isinstance(keep, str)
     require(ok, "position must be a number or text", found=short(keep), cure="position = 1")
+    window, until = table.get("window"), table.get("until")
+    ok = until is None or (isinstance(until, datetime) and until.tzinfo is not None)
+    cure = "leave it out: it is recorded when a round is taken in"
+    require(ok, "until must be a time with its zone", found=short(until), cure=cure)
     ok = isinstance(flag, bool)
     require(ok, "estimated must be true or false", found=short(flag), cure="estimated = true")
     return LogMapping(
@@ -280,6 +350,8 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
         cap=part["reward"].get("cap"),
         estimated=_estimated(estimate) if flag else None,
         kept=estimate.get("kept", 1.0),
+        window=None if window is None else seconds_of(window),
+        until=until,
     )
 
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import glob as globs
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from depsue.data.checks import finite_matrix, naming
 from depsue.data.dsjson import BadLine, read_dsjson
 from depsue.data.frames import feature_matrix
 from depsue.data.logs import LoggedData
-from depsue.data.mapping import ROLES, EstimatedPropensities, LogMapping
+from depsue.data.mapping import ROLES, EstimatedPropensities, LogMapping, in_units
 from depsue.data.open_bandit import NEEDED
 from depsue.data.tables import (
     KINDS,
@@ -42,6 +43,7 @@ from depsue.data.tables import (
     tried,
 )
 from depsue.errors import DataError, FileError, require, short
+from depsue.plural import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -191,6 +193,8 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     frame = source.frame.select(column.alias(name) for name, column in columns.items())
     if mapping.keep_position is not None:
         frame = _one_position(source, frame, mapping)
+    if mapping.until is not None:
+        frame = frame.filter(_no_later(source, frame, mapping.until))
     if mapping.estimated is not None:
         frame = _with_estimates(source, frame, mapping.estimated)
     return frame
@@ -206,6 +210,13 @@ def read_mapped(
     frame = mapped(source, mapping)
     width = len(mapping.columns) + sum(len(values) for values in mapping.categorical.values())
     rows = int(source.collect(frame.select(pl.len())).item())
+    require(
+        rows > 0 or mapping.until is None,
+        "some rows must be older than the reward window",
+        found=f"none of {source.name} at {mapping.until or ''}",
+        cure="wait, or declare the window that rewards need; times without a zone are UTC, and "
+        "numbers are seconds since 1970",
+    )
     require(
         0 < rows <= MOST_ROWS and rows * width <= MOST_NUMBERS,
         f"logs may have 1 to {MOST_ROWS:,} rows and {MOST_NUMBERS:,} numbers in memory",
@@ -223,6 +234,27 @@ def read_from(
 ) -> LoggedData:
     """The logs of a file, a folder or a pattern, through a mapping."""
     return read_mapped(open_source(path), mapping, catalogue, round)
+
+
+def count_rows(source: Source, mapping: LogMapping) -> int:
+    """How many rows a source has through a mapping."""
+    import polars as pl
+
+    frame = mapped(source, replace(mapping, estimated=None))
+    return int(source.collect(frame.select(pl.len())).item())
+
+
+def words_on_younger(source: Source, mapping: LogMapping) -> tuple[str, ...]:
+    """A note on rows that are left out as younger than the reward window; () if none are."""
+    if mapping.window is None or mapping.until is None:
+        return ()
+    count = count_rows(source, replace(mapping, until=None)) - count_rows(source, mapping)
+    if not count:
+        return ()
+    return (
+        f"{counted(count, 'row')} younger than the reward window of {in_units(mapping.window)} "
+        f"left out: later than {mapping.until:%Y-%m-%d %H:%M:%S} UTC",
+    )
 
 
 def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> LoggedData:
@@ -374,6 +406,24 @@ def _time(source: Source, name: str) -> pl.Expr:
     zoned = " " in text and any(sign in text[11:] for sign in "+-")
     read = plain.str.to_datetime(form + "%z" * zoned, time_unit="us", strict=False)
     return read.dt.convert_time_zone("UTC").dt.replace_time_zone(None) if zoned else read
+
+
+def _no_later(source: Source, frame: pl.LazyFrame, until: datetime) -> pl.Expr:
+    """Whether a row's time is at most `until`; a date counts as its last moment.
+
+    Times without a zone are UTC, and numbers are seconds since 1970.
+    """
+    import polars as pl
+
+    kind = source.collect(frame.select("time").head(0))["time"].dtype
+    time = pl.col("time")
+    if kind.is_numeric():
+        return time <= until.timestamp()
+    if kind == pl.Date:
+        time, kind = time.cast(pl.Datetime("us")) + pl.duration(days=1), pl.Datetime("us")
+    if getattr(kind, "time_zone", None) is None:
+        until = until.astimezone(UTC).replace(tzinfo=None)
+    return time <= pl.lit(until)
 
 
 def _one_position(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> pl.LazyFrame:

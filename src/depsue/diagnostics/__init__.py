@@ -1,4 +1,4 @@
-"""Diagnostics: are the logged propensities true, and does pi0 still earn what it did?"""
+"""Diagnostics: propensities, drift, and whether what a unit is shown decides how long it stays."""
 
 from depsue.diagnostics.drift import (
     FEWEST_TO_TEST_DRIFT,
@@ -14,6 +14,7 @@ from depsue.diagnostics.propensities import (
     check_propensities,
     require_propensities,
 )
+from depsue.diagnostics.unit_rows import UnitRowsReport, check_unit_rows, require_unit_rows
 
 __all__ = [
     "Change",
@@ -21,9 +22,12 @@ __all__ = [
     "DriftSide",
     "FEWEST_TO_TEST_DRIFT",
     "PropensityReport",
+    "UnitRowsReport",
     "change_between",
     "check_drift",
     "check_propensities",
+    "check_unit_rows",
     "require_no_drift",
     "require_propensities",
+    "require_unit_rows",
 ]

@@ -12,8 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from depsue.certificates import Certificate
+from depsue.certificates import Certificate, UnitRows
 from depsue.exploration.settings import BALANCED, ExploreSettings, worth
+
+CERTAIN_OF_UNITS: dict[UnitRows | None, str] = {
+    None: "",
+    "first row": " for the first row of each unit, not for later ones",
+    "all rows": " as far as the number of rows of a unit does not depend on what it was shown",
+}
+"""What the certain level rests on, where units have several rows."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ def choices(
         options.append(Choice("certified", nu, expected.value(nu), why))
     if certain > 0:
         why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
+        why += CERTAIN_OF_UNITS[certificate.units]
         if not certificate.passed:
             why += ", and nothing else passed"
         elif certain > certificate.novelty:

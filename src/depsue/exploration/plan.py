@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec, rng
-from depsue.certificates import Reads, Registration, three_folds
+from depsue.certificates import Reads, Registration, three_folds, words_on_units
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics.propensities import PropensityReport, require_propensities
 from depsue.errors import is_real, require, require_settings, short
@@ -255,6 +255,7 @@ class Plan:
             if self.units
             else f"rows are independent draws: {self.certifying:,.0f} of them are left to certify "
             "with",
+            *(words_on_units(self.settings.units) if self.units else ()),
             worthless,
             "what is served meets the same users and rewards as the logs",
             f"the certificate is asked for once, in the campaign {self.campaign!r}, on rows that "
@@ -326,7 +327,13 @@ def plan(
     if registration is None:
         own = Reads(secret=rng.secret(0, "plan"))
         registration = own.register(logs, settings.fractions)
-    folds = three_folds(logs, registration, campaign=campaign)
+    folds = three_folds(
+        logs,
+        registration,
+        campaign=campaign,
+        units=settings.units,
+        group=(1, settings.deployments),
+    )
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")

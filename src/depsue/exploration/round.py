@@ -32,6 +32,7 @@ from depsue.certificates import (
 from depsue.certificates.promise_test import PromiseTest
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
+from depsue.diagnostics import require_unit_rows
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, require, require_settings
 from depsue.exploration.choices import Choice, Expected, choices, ranked
@@ -317,6 +318,8 @@ def look_ahead(
         for fold in (folds.learn, folds.select):  # a certificate rests on them
             require_drawn_by(base, fold)
     readable = joined([folds.learn, folds.select])
+    if folds.units == "all rows" and base is not None:  # what was declared can be refuted
+        require_unit_rows(readable, base)
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
     learned = learn(
         joined([*apart_from(inputs.earlier, folds.certify), folds.learn]),

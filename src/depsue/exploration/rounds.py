@@ -19,8 +19,11 @@ from depsue.certificates import (
     Served,
     Stake,
     ceiling,
+    declared_units,
     earned,
+    promised_rows,
     surplus,
+    teaching_rows,
     three_folds,
 )
 from depsue.data.logs import LoggedData, joined
@@ -96,17 +99,19 @@ class CampaignState:
         refuted: Iterable[str] = (),
     ) -> None:
         require_countable(settings, logs)
+        declared_units(logs, settings.units)
         self.settings, self.pi0, self.campaign, self.delta = (
             settings,
             logging_policy,
             campaign,
             delta,
         )
-        self.logging_value = logs.mean_reward()
+        self.logging_value = promised_rows(logs, settings.units).mean_reward()
         self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base
         self.largest = self.largest_ever = stretch
         self.earlier: list[LoggedData] = []
+        self.registrations: list[Registration] = []  # of these
         self.served: list[Served] = []
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
@@ -118,19 +123,37 @@ class CampaignState:
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
-        folds = three_folds(self.newest, self.registration, campaign=self.campaign)
+        folds = three_folds(
+            self.newest,
+            self.registration,
+            campaign=self.campaign,
+            units=self.settings.units,
+            group=self._group,
+        )
         self._look_for_drift(folds)
         return RoundInputs(
             folds,
             self.pi0,
             self.base,
-            tuple(self.earlier),
+            tuple(self._teaching()),
             dict(self.ceilings),
             self._credits(folds, decisions),
             self.largest,
             self.trust,
             None if self.settings.safety == "each" else self._account,
         )
+
+    @property
+    def _group(self) -> tuple[int, int]:
+        """(k, K): users come back, so that each is to certify in one round only."""
+        k = len(self.earlier) + 1
+        return k, max(k, self.settings.deployments)
+
+    def _teaching(self) -> list[LoggedData]:
+        """Rows of earlier rounds without the units of verdicts to come."""
+        pairs = zip(self.earlier, self.registrations, strict=True)
+        parts = [teaching_rows(rows, registration, self._group) for rows, registration in pairs]
+        return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
@@ -142,7 +165,7 @@ class CampaignState:
         if not relative:
             return
         self.drift = check_drift(
-            self.earlier[0],
+            self._teaching()[0],
             joined([folds.learn, folds.select]),
             logging_policy=self.pi0,
             deployed={folds.round: self.base},
@@ -180,15 +203,16 @@ class CampaignState:
             fixed_length: whether the round ended as was declared when it was deployed.
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
         """
-        if not self.earlier and self.settings.no_drift:
-            promises = self.settings.promises
+        self.earlier.append(self.newest)
+        self.registrations.append(self.registration)
+        if len(self.earlier) == 1 and self.settings.no_drift:
+            promises, first = self.settings.promises, self._teaching()[0]
             share = CEILING_SHARE * self.delta / len(promises)
             self.ceilings = {
-                promise.name: ceiling(promise, self.newest, share)
+                promise.name: ceiling(promise, first, share)
                 for promise in promises
                 if promise.floor.ratio is not None
             }
-        self.earlier.append(self.newest)
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
         total = len(served) if decisions is None else decisions

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import defaults
-from depsue.certificates import FRACTIONS
+from depsue.certificates import FRACTIONS, UnitRows
 from depsue.data.checks import FloatArray
 from depsue.errors import is_real, is_whole, require, require_delta, require_settings, short
 from depsue.promises import Promise, checked_promises
@@ -93,6 +93,9 @@ class ExploreSettings:
     """Each novel action gets at least this share of the novel exposure."""
     most: float = 1.0
     """Each novel action gets at most this share of the novel exposure."""
+    units: UnitRows | None = None
+    """Where units have several rows: "all rows" declares that their number does not depend on what
+    a unit was shown, which every round tests; "first row" promises the first row of each only."""
     no_drift: bool = False
     """Declare that pi0's value does not change over the campaign: later rounds then hold the bound
     against a ceiling on V(pi0) from the first logs, instead of pairing every row with pi0."""
@@ -107,6 +110,7 @@ class ExploreSettings:
         for name, allowed in (
             ("per", ("deployment", "campaign")),
             ("safety", ("each", "cumulative")),
+            ("units", ("all rows", "first row", None)),
             ("novel", ("by model", "optimistic", "uniform")),
         ):
             value = getattr(self, name)

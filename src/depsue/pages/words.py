@@ -390,6 +390,16 @@ def _says(story: Story) -> list[str]:
             f"New items in {percent(explore.certain)} of decisions beside pi0 need no certificate: "
             "the rest of the decisions keeps the floor by itself, as rewards are not negative."
         )
+    if explore.units == "first row":
+        lines.append(
+            "All of this is about the first row of each unit in a round. It says nothing about "
+            "later ones."
+        )
+    if explore.units == "all rows":
+        lines.append(
+            "Where units have several rows, all of this rests on their number not depending on "
+            "what a unit was shown. Every round tests that before a candidate is trained."
+        )
     return lines
 
 

@@ -92,7 +92,7 @@ def export_served(
         campaign,
         Store(address, campaign.name),
         Spool(folder / SPOOL),
-        declared(folder, {}, begun=True),
+        declared(folder, {}, begun=True, window=campaign.files.mapping(0).window),
         campaign.files.round(k) / "served.parquet" if out is None else out,
         round=k,
     )
@@ -240,7 +240,8 @@ def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
 
 def as_exported(mapping: LogMapping) -> LogMapping:
     """The campaign's mapping for files that the service writes: propensities are logged."""
-    return replace(mapping, propensity=mapping.propensity or "propensity", estimated=None, kept=1.0)
+    logged = replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
+    return replace(logged, kept=1.0, until=None)
 
 
 def _pieces(

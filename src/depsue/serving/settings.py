@@ -70,14 +70,25 @@ LASTING = ("wait", "default_reward", "combine")
 """What decides which reward a decision has: fixed once a decision was made."""
 
 
-def declared(folder: Path, options: dict[str, Any], *, begun: bool) -> ServingSettings:
+def declared(
+    folder: Path, options: dict[str, Any], *, begun: bool, window: float | None = None
+) -> ServingSettings:
     """The settings of a campaign: as declared before, changed by the options of now.
 
     Args:
         folder: of the campaign.
         options: settings by name, those that change.
         begun: whether decisions were made; what decides their rewards then stays as it is.
+        window: seconds until a reward is complete, as the campaign's mapping declares; None if it
+            does not, and then `wait` declares it.
     """
+    require(
+        window is None or options.get("wait", window) == window,
+        "rewards count within the window that the campaign's mapping declares",
+        found=f"--wait {options.get('wait')}, window {window or 0:g} s",
+        cure="leave --wait out",
+    )
+    options = options if window is None else {**options, "wait": float(window)}
     path = folder / FILE
     before = _read(path) if path.exists() else None
     for name in LASTING if begun and before is not None else ():
