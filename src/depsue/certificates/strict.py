@@ -85,6 +85,8 @@ def certify(
         tested += 1
         if not passed:
             break
+    if reads.retries and not all(verdict.passed for verdict in best):
+        best = tuple(verdict.withheld() for verdict in best)
     return Certificate(
         kind="strict",
         campaign=folds.campaign,

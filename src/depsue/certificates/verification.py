@@ -215,7 +215,9 @@ def _different_shares(certificate: Certificate, policy: Policy) -> list[str]:
 
 
 def _different(claimed: Verdict, recomputed: Verdict) -> list[str]:
-    out = []
+    out: list[str] = []
+    if not claimed.shown and not recomputed.passed:
+        return out  # it failed, which is all that was said
     for name in ("n", "delta", "mean", "bound", "need", "surplus"):
         a, b = (getattr(verdict, name) or 0.0 for verdict in (claimed, recomputed))
         if not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE):

@@ -167,8 +167,8 @@ def _details(verdict: Verdict) -> VerdictDetails:
         "passed" if verdict.passed else "failed",
         f"{verdict.delta:.4g}",
         f"{verdict.n:,}",
-        f"{verdict.mean:.6f}",
-        f"{verdict.bound:.6f}",
+        f"{verdict.mean:.6f}" if verdict.shown else "withheld",
+        f"{verdict.bound:.6f}" if verdict.shown else "withheld",
         f"{verdict.need + 0.0:.6f}",  # no -0.000000
         f"{verdict.credit:.6f}",
         "paired with pi0" if verdict.paired else ceiling,
