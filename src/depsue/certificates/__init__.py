@@ -7,6 +7,7 @@ from depsue.certificates.paper import paper_certificate
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import CountsReads, Reads, certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
+from depsue.certificates.tuning import tuned
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold
 
@@ -34,5 +35,6 @@ __all__ = [
     "paper_certificate",
     "safety_terms",
     "three_folds",
+    "tuned",
     "verify",
 ]

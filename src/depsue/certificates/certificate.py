@@ -57,6 +57,9 @@ class Verdict:
 class DeltaParts:
     """How the error budget of a verdict was divided, each part by the name of its promise.
 
+    Parts for ceilings and margins add up. All promises must pass, so each is tested at all that is
+    left: only the test of a promise that is broken can err.
+
     Args:
         tests: what each promise was tested at.
         ceilings: what upper bounds on V(pi0) took.
@@ -102,6 +105,7 @@ class Certificate:
         model: SHA-256 of the reward model that it rests on; None if it cannot be saved.
         groups: SHA-256 of the groups of actions, where weights are marginal.
         path: shares of all levels that were tested, in their order; all up to `shares` passed.
+        fixed_length: whether the number of rows was fixed before their rewards were seen.
     """
 
     kind: Literal["strict", "paper"]
@@ -128,6 +132,7 @@ class Certificate:
     model: str | None = None
     groups: str | None = None
     path: tuple[tuple[float, ...], ...] = ()
+    fixed_length: bool = True
 
     @property
     def novelty(self) -> float:

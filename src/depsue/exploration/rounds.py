@@ -151,8 +151,12 @@ class CampaignState:
         if not self.earlier and self.settings.no_drift:
             promises = self.settings.promises
             share = CEILING_SHARE * self.delta / len(promises)
+            folds = three_folds(self.newest, self.campaign, self.settings.fractions)
+            others = joined([folds.learn, folds.certify])
             self.ceilings = {
-                promise.name: ceiling(promise, self.newest, share)
+                promise.name: replace(
+                    ceiling(promise, others, share, pilot=folds.select), data=self.newest.hash
+                )
                 for promise in promises
                 if promise.floor.ratio is not None
             }
