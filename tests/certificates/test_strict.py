@@ -181,7 +181,7 @@ def many_promises(draw: np.random.Generator) -> tuple[LoggedData, tuple[Promise,
     )
 
 
-def test_several_promises_split_delta_and_all_must_pass() -> None:
+def test_several_promises_are_tested_at_full_delta_and_all_must_pass() -> None:
     logs, promises = many_promises(np.random.default_rng(7))
     better = own(0.55, 0.45, 0.0)
     certificate = certify(
@@ -190,8 +190,8 @@ def test_several_promises_split_delta_and_all_must_pass() -> None:
     assert certificate.passed and [v.promise.name for v in certificate.verdicts] == [
         p.name for p in promises
     ]
-    assert all(v.delta == pytest.approx(DELTA / 3) for v in certificate.verdicts)
-    assert certificate.spent.tests == pytest.approx({p.name: DELTA / 3 for p in promises})
+    assert all(v.delta == DELTA for v in certificate.verdicts)
+    assert certificate.spent.tests == {p.name: DELTA for p in promises}
     assert certificate.spent.ceilings == {} and certificate.spent.margins == {}
     assert certificate.verdicts[1].n == int(logs.where("country", "SE").sum())
     weights = np.where(logs.action == 0, 1.1, 0.9)

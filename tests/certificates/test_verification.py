@@ -177,7 +177,7 @@ def test_made_up_parts_of_delta_are_named() -> None:
     assert "delta's parts" in words(
         replace(MADE, spent=DeltaParts({"reward": 0.001, "new": 0.001}))
     )
-    assert "reward: delta is 0.05" in words(replace(MADE, delta=0.1))
+    assert "reward: delta is 0.1" in words(replace(MADE, delta=0.1))
 
 
 def test_a_forged_verdict_is_named() -> None:

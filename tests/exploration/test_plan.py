@@ -127,7 +127,9 @@ def test_what_is_planned_is_what_a_campaign_would_train(world: World, logs: Logg
     assert planned.pick.value == pytest.approx(trained.expected.value(planned.pick.novelty))
 
 
-def test_promises_split_delta_and_the_tightest_binds(world: World, logs: LoggedData) -> None:
+def test_promises_have_all_of_delta_each_and_the_tightest_binds(
+    world: World, logs: LoggedData
+) -> None:
     draw = np.random.default_rng(3)
     young = (logs.contexts[logs.context][:, 0] > 0.8).astype(np.int64)
     revenue = logs.reward * draw.uniform(0, 10, len(logs))
@@ -144,7 +146,7 @@ def test_promises_split_delta_and_the_tightest_binds(world: World, logs: LoggedD
     assert planned.certain == alone.certain == pytest.approx(0.1)
     assert planned.pick.novelty < alone.pick.novelty
     assert [promise.name for promise in planned.promises] == ["clicks", "revenue", "young"]
-    assert all(promise.delta == pytest.approx(0.05 / 3) for promise in planned.promises)
+    assert all(promise.delta == pytest.approx(0.05) for promise in planned.promises)
     clicks, money, segment = planned.promises
     assert segment.rows == pytest.approx(young.mean() * clicks.rows, rel=0.1)
     assert money.pi0_value == pytest.approx(revenue.mean(), rel=0.1)

@@ -185,7 +185,7 @@ def test_several_promises_each_have_their_figures() -> None:
     assert (
         "sales <i>: at least a mean reward of 0.1, in the column sold, where country is SE" in said
     )
-    assert "All promises must pass at once; delta is split among them." in said
+    assert "All promises must pass, each at the full delta." in said
     assert "That pi0 itself keeps a floor" in said
     assert page.count("Mean reward by round") == 2 and page.count("earned above the floor by") == 2
 

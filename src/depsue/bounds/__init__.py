@@ -1,9 +1,23 @@
 """Lower confidence bounds on V(pi): hcope (Eq. 4), smoothing, betting, normal."""
 
-from depsue.bounds.base import BaseBound, BoundRun, MergedMoments, Partition, Passes, tuning_rows
-from depsue.bounds.betting import Betting, betting_lower, predictable_bets
-from depsue.bounds.hcope import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows
-from depsue.bounds.normal import Normal
+from depsue.bounds.base import (
+    BaseBound,
+    BoundRun,
+    MergedMoments,
+    Partition,
+    Passes,
+    anticipated,
+    tuning_rows,
+)
+from depsue.bounds.betting import Betting, best_bet, betting_lower, predictable_bets
+from depsue.bounds.hcope import (
+    Hcope,
+    RewardedRows,
+    hcope_from_rewarded,
+    rewarded_rows,
+    tau_from,
+)
+from depsue.bounds.normal import Normal, Pilot
 from depsue.bounds.smoothing import SMOOTHING_SCALES, Smoothing, log_sums, smoothing_from_sums
 from depsue.errors import ConfigError, short
 
@@ -16,9 +30,12 @@ __all__ = [
     "Normal",
     "Partition",
     "Passes",
+    "Pilot",
     "RewardedRows",
     "SMOOTHING_SCALES",
     "Smoothing",
+    "anticipated",
+    "best_bet",
     "betting_lower",
     "bound_named",
     "hcope_from_rewarded",
@@ -26,6 +43,7 @@ __all__ = [
     "predictable_bets",
     "rewarded_rows",
     "smoothing_from_sums",
+    "tau_from",
     "tuning_rows",
 ]
 

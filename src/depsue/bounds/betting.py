@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue.bounds.base import (
+    FINE_STEPS,
+    STEPS,
     BaseBound,
     Partition,
     Passes,
@@ -35,29 +37,46 @@ class Betting(BaseBound):
 
         product over t of 1 + bet_t(m) (z_t - m),      bet_t(m) = min(bet_t, cap / m)
 
-    reaches 1/delta. bet_t is fixed by the values before t (see `predictable_bets`). If every
-    E[z_t | past] = m, the capital is a positive martingale that starts at 1, and by Ville it ever
-    reaches 1/delta with probability at most delta. A lower bound needs only a lower limit of the
-    terms: they are shifted by it, and may be as large as they like.
+    reaches 1/delta. If every E[z_t | past] = m and bet_t is fixed by what came before t, the
+    capital is a positive martingale that starts at 1, and by Ville it ever reaches 1/delta with
+    probability at most delta. A lower bound needs only a lower limit of the terms: they are shifted
+    by it, and may be as large as they like.
 
-    Three things to know. The bound depends on the order of the values, so it is recorded. Each
-    value must be drawn like the others, whatever came before: the bound speaks of the population
-    that rows (or units) are drawn from. Rows that were sorted afterwards, by something that goes
-    with their value, must be shuffled; where contexts are held fixed, use hcope or smoothing. And
-    it is valid at any stopping time if the horizon is declared; otherwise the number of values
-    must have been fixed before they were seen, as it is in a fold.
+    **Constant bets** (`bets`) were fixed before any value was seen. A product has no order, so
+    nothing depends on the order of rows or units, and log capitals of partitions add up. The bound
+    is valid at any stopping time (Ville). At a fixed n it is valid, too, where independent values
+    have means mu_1 .. mu_n of their own (contexts held fixed, in any order): for an m of at least
+    their average mu, and with b = min(bet, cap / m),
 
-    One pass for the mean, then one for each step of the search for m, about ten. The bets on a
-    partition depend on the values before it, so partitions must come in the order of the values.
+        E[capital] = product of 1 + b (mu_i - m) <= (1 + b (mu - m))^n <= 1
+
+    by the inequality of arithmetic and geometric means, every factor being at least 1 - cap > 0, so
+    that by Markov the capital reaches 1/delta with probability at most delta. The capital at
+    a larger m is smaller, hence the bound exceeds mu with that probability at most. Several bets
+    share the capital evenly: the average of such products has all these properties. Strict
+    certificates use constant bets only. The best single one is about
+    sqrt(2 log(1/delta) / (n variance)); twice or half of it costs a quarter more.
+
+    **Adaptive bets** (without `bets`) learn from the values before them (see `predictable_bets`).
+    The bound then depends on the order of the values, so it is recorded, and each value must be
+    drawn like the others whatever came before: they are for data in the true order of arrival.
+    Rows that were sorted afterwards, by something that goes with their value, break it (44% wrong
+    at delta .05). It is valid at any stopping time if the horizon is declared; otherwise the number
+    of values must have been fixed before they were seen. Partitions must come in the order of the
+    values.
+
+    One pass for the mean, then one for each step of the search for m, about ten.
 
     Args:
         cap: in (0, 1); the largest share of the capital that one value can lose.
-        horizon: how many values the bets are sized for; None takes the number of values.
-        bets_for: the delta that the bets are sized for; None takes the bound's own.
+        horizon: how many values adaptive bets are sized for; None takes the number of values.
+        bets_for: the delta that adaptive bets are sized for; None takes the bound's own.
         unit_scale: the size of a typical term, for terms without r_max; None takes r_max, else
-            |lower|. Only the first bets depend on it.
-        order: "as given", or "shuffled" by a fixed order that depends on n alone. Units are always
-            shuffled: they come in the order in which they were first seen, active users first.
+            |lower|. Only the first adaptive bets depend on it.
+        order: of adaptive bets: "as given", or "shuffled" by a fixed order that depends on n alone.
+            Units are always shuffled: they come in the order in which they were first seen, active
+            users first.
+        bets: constant bets, in inverse units of the terms; () bets adaptively.
     """
 
     cap: float = 0.5
@@ -65,6 +84,7 @@ class Betting(BaseBound):
     bets_for: float | None = None
     unit_scale: float | None = None
     order: str = "as given"
+    bets: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         require(
@@ -82,8 +102,56 @@ class Betting(BaseBound):
         )
         if self.bets_for is not None:
             require_delta(self.bets_for)
+        require(
+            all(is_real(bet) and 0 < bet < math.inf for bet in self.bets),
+            "bets must be positive numbers",
+            found=short(self.bets),
+            cure="sqrt(2 log(1/delta) / (n variance)), with a variance from other rows",
+        )
+        require(
+            not self.bets
+            or (self.horizon, self.bets_for, self.unit_scale, self.order)
+            == (None, None, None, ORDERS[0]),
+            "constant bets have no order and are not sized: horizon, bets_for, unit_scale and "
+            "order are for adaptive ones",
+            found=short(self),
+            cure="give bets alone, or leave them out",
+        )
+
+    @property
+    def any_order(self) -> bool:
+        """Whether the order of the values does not matter."""
+        return bool(self.bets)
 
     def passes(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
+        return self._constant(like, n, delta) if self.bets else self._adaptive(like, n, delta)
+
+    def _constant(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
+        def summand(points: Sequence[float]) -> Callable[[Partition], FloatArray]:
+            def log_capitals(part: Partition) -> FloatArray:
+                capital = part.once("constant bets", lambda: ConstantCapital(part, self.cap))
+                return np.array([[capital(bet, m) for m in points] for bet in self.bets])
+
+            return log_capitals
+
+        mean = float((yield lambda part: part.values.sum())) / n
+        search = largest_rejected(mean - like.lower, delta, FINE_STEPS)
+        try:
+            points = next(search)
+            while True:
+                logs = yield summand(points)
+                points = search.send(np.logaddexp.reduce(logs, axis=0) - math.log(len(logs)))
+        except StopIteration as last:
+            rejected = float(last.value)
+        constants = {
+            "bound": "betting",
+            "cap": self.cap,
+            "bets": list(self.bets),
+            "lower": like.lower,
+        }
+        return BoundValue(min(rejected + like.lower, mean), mean, n, delta, constants)
+
+    def _adaptive(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
         scale = declared_scale(like, self.unit_scale, "betting")
         shuffle = self.order == "shuffled" or like.unit is not None
 
@@ -130,8 +198,17 @@ class Betting(BaseBound):
         )
 
 
+def best_bet(variance: float, n: float, delta: float) -> float:
+    """The constant bet that n values of that variance make the most of, about.
+
+    To second order the log capital at m is n (bet (mean - m) - bet^2 variance / 2), which reaches
+    log(1/delta) at the largest m for this bet.
+    """
+    return math.sqrt(2 * math.log(1 / delta) / (n * variance))
+
+
 def largest_rejected(
-    mean: float, delta: float
+    mean: float, delta: float, steps: int = STEPS
 ) -> Generator[Sequence[float], Sequence[float] | FloatArray, float]:
     """The search for the largest m, at most the mean, whose capital reaches 1/delta.
 
@@ -142,6 +219,7 @@ def largest_rejected(
     Args:
         mean: of the values z.
         delta: the error budget, in (0, 1).
+        steps: halvings, at most.
     """
     target, high = math.log(1 / delta), mean
     if high <= 0:
@@ -155,7 +233,7 @@ def largest_rejected(
         high, below = high / 16, above
         (log,) = yield (high / 16,)
         above = log - target
-    search = rejected_between(high / 16, high, above, below)
+    search = rejected_between(high / 16, high, above, below, steps)
     try:
         m = next(search)
         while True:
@@ -212,6 +290,33 @@ class BetSizes:
 def predictable_bets(values: FloatArray, *, horizon: int, scale: float, delta: float) -> FloatArray:
     """(n,) bets for (n,) values z >= 0, of which these are all: see `BetSizes`."""
     return BetSizes(horizon=horizon, scale=scale, delta=delta).of(values)
+
+
+class ConstantCapital:
+    """The log capital of a constant bet on a partition, for one bet and m after another.
+
+    Rows without a reward have terms of 0, and one logarithm does for all of them.
+
+    Args:
+        part: the values.
+        cap: in (0, 1); no factor falls below 1 - cap.
+    """
+
+    def __init__(self, part: Partition, cap: float) -> None:
+        values = part.values
+        self._gains = values[np.flatnonzero(values)] - part.terms.lower
+        self._at_0, self._zeros = -part.terms.lower, len(values) - len(self._gains)
+        self._most = float(self._gains.max()) if len(self._gains) else 0.0
+        self._factors, self._cap = np.empty_like(self._gains), cap
+
+    def __call__(self, bet: float, m: float) -> float:
+        bet = min(bet, self._cap / m) if m > 0 else bet
+        zeros = self._zeros * math.log1p(bet * (self._at_0 - m)) if self._zeros else 0.0
+        if not len(self._gains):
+            return zeros
+        np.multiply(self._gains, bet, out=self._factors)
+        np.add(self._factors, 1 - bet * m, out=self._factors)
+        return zeros + log_product(self._factors, 1 - self._cap, 1 + bet * self._most)
 
 
 class LogCapital:

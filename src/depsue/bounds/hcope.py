@@ -48,8 +48,9 @@ class Hcope(BaseBound):
     tau is chosen from a fixed grid on 1/20 of the values, and the bound is computed on the other
     19/20, of which it speaks: so tau is as good as fixed beforehand, and clipping keeps
     E[z] <= V(pi). z_max is declared, never read off the data. Since V(pi) >= 0 is known, a
-    negative value is reported as 0. Where rows belong to units, rows are clipped and then
-    averaged within units, and units are the values.
+    negative value is reported as 0. The tuning values are chosen by their place: give rows in an
+    order that does not go with their values, or a tau, as certificates do. Where rows belong to
+    units, rows are clipped and then averaged within units, and units are the values.
 
     Two passes: the sums of z and z^2 of the tuning values at every tau, which choose tau; then the
     mean and variance of the others. It takes importance-weighted terms only (`WeightedTerms`).
@@ -65,6 +66,11 @@ class Hcope(BaseBound):
 
     def __post_init__(self) -> None:
         positive_or_none(self.tau, "tau")
+
+    @property
+    def any_order(self) -> bool:
+        """With a given tau; else the tuning rows are chosen by their place."""
+        return self.tau is not None
 
     def passes(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
         r_max = weighted(like, "hcope").r_max
@@ -236,6 +242,13 @@ def best_tau(sums: FloatArray, tuning: int, n: int, *, r_max: float, delta: floa
     variance = np.maximum(sums[1] / tuning - mean**2, 0)
     anticipated = empirical_bernstein(mean, variance, n, TAUS * r_max, delta)
     return float(TAUS[int(np.argmax(anticipated))])
+
+
+def tau_from(terms: WeightedTerms, n: int, delta: float) -> float:
+    """A tau for n further values, from the terms of others like them: see `best_tau`."""
+    values = len(terms.per_unit(terms.values))
+    sums = RewardedRows.of(terms, values).sums(TAUS)
+    return best_tau(sums, values, n, r_max=terms.r_max, delta=delta)
 
 
 def rewarded_rows(rewards: FloatArray) -> tuple[IntArray, IntArray]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from depsue.bounds.base import (
+    FINE_STEPS,
     BaseBound,
     Passes,
     declared_scale,
@@ -64,6 +65,11 @@ class Smoothing(BaseBound):
             "scale is one scale and unit_scale the unit of a grid of scales: give one of them",
             found=f"scale {self.scale}, unit_scale {self.unit_scale}",
         )
+
+    @property
+    def any_order(self) -> bool:
+        """A sum has no order."""
+        return True
 
     def passes(self, like: ConservativeTerms, n: int, delta: float) -> Passes:
         scales = self.scales(like)
@@ -129,4 +135,4 @@ def smoothing_from_sums(
         return float(np.logaddexp.reduce(log_capital)) - math.log(len(scales)) - target
 
     low, high = max(float(shared.max()), lower), float(alone.max())
-    return last_rejected(excess, low, max(low, high))
+    return last_rejected(excess, low, max(low, high), FINE_STEPS)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
 from depsue import codec
+from depsue.bounds import Pilot
 from depsue.certificates import (
     Ceiling,
     Certificate,
@@ -47,8 +48,8 @@ class CandidateFacts:
     """All that a round fixes before its certifying rows are read; policies by their SHA-256.
 
     Args:
-        promises, delta, bound, clip, largest, ceilings, credits, assumptions: of the certificate's
-            `Rules`.
+        promises, delta, bound, clip, largest, ceilings, credits, assumptions, bets, pilots,
+            fixed_length: of the certificate's `Rules`.
         control: of its control variate; None without one.
         novelties: nu of each mixture (1 - nu) old + nu new, in the order in which they are tested.
         expected: value / V(pi0) that is anticipated of old, new and pi0.
@@ -78,6 +79,9 @@ class CandidateFacts:
     pi0_policy: str
     certain_policy: str | None
     refuted: tuple[str, ...] = ()
+    bets: dict[str, float] = field(default_factory=dict)
+    pilots: dict[str, Pilot] = field(default_factory=dict)
+    fixed_length: bool = True
 
     @classmethod
     def fixed_by(
@@ -113,6 +117,9 @@ class CandidateFacts:
             pi0_policy=pi0_policy,
             certain_policy=certain_policy,
             refuted=tuple(sorted(refuted)),
+            bets=dict(rules.bets),
+            pilots=dict(rules.pilots),
+            fixed_length=rules.fixed_length,
         )
 
     @classmethod
@@ -168,6 +175,9 @@ class CandidateFacts:
             credits=self.credits,
             control=control,
             assumptions=self.assumptions,
+            bets=self.bets,
+            pilots=self.pilots,
+            fixed_length=self.fixed_length,
         )
 
     def ladder(self, old: Policy, new: Policy) -> MixtureLadder:

@@ -19,6 +19,7 @@ from depsue.certificates.registration import CountsReads, KnownLog, Reads, place
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import Account, certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms
+from depsue.certificates.tuning import tuned
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold
 
@@ -57,6 +58,7 @@ __all__ = [
     "surplus",
     "teaching_rows",
     "three_folds",
+    "tuned",
     "verify",
     "words_on_units",
 ]

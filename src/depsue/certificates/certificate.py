@@ -86,6 +86,9 @@ class Verdict:
 class DeltaParts:
     """How the error budget of a verdict was divided, each part by the name of its promise.
 
+    Parts for ceilings and margins add up. All promises must pass, so each is tested at all that is
+    left: only the test of a promise that is broken can err.
+
     Args:
         tests: what each promise was tested at.
         ceilings: what upper bounds on V(pi0) took.
@@ -139,6 +142,7 @@ class Certificate:
         rules: the version of the rules that it was reached by: `RULES` today.
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
             for certificates without such folds (paper, or by older rules).
+        fixed_length: whether the number of rows was fixed before their rewards were seen.
     """
 
     kind: Literal["strict", "paper"]
@@ -169,6 +173,7 @@ class Certificate:
     registration: Registration | None = None
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
+    fixed_length: bool = True
 
     @property
     def novelty(self) -> float:

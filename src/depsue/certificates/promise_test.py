@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from depsue.bounds import anticipated
 from depsue.certificates.certificate import Verdict
 from depsue.certificates.rules import Rules
-from depsue.certificates.terms import LimitedTerms, ZeroMean, bound_for, largest_term, safety_terms
+from depsue.certificates.terms import LimitedTerms, ZeroMean, largest_term, safety_terms
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.estimators.weights import importance_weights
@@ -82,6 +83,8 @@ class PromiseTest:
         """The terms of one promise, and what none of them can exceed."""
         about = self._about[place]
         pi0 = self._pi0 if self._rules.pairs(about.promise) else None
+        if pi0 is None and self._rules.pairs(about.promise):
+            raise RuntimeError("evidence of pi0 comes first: terms are paired with it")
         zero = self._zero(about, evidence, pi0)
         terms = safety_terms(
             about.promise,
@@ -92,7 +95,24 @@ class PromiseTest:
             largest=self._rules.largest,
             zero=zero,
         )
-        return LimitedTerms(terms, largest_term(self._rules.clip, about.rows.r_max, zero))
+        r_max = about.rows.r_max
+        return LimitedTerms(terms, largest_term(self._rules.clip, r_max, zero), r_max)
+
+    def mean(self, place: int, evidence: Evidence) -> float:
+        """The mean of the terms of one promise."""
+        terms = self.terms(place, evidence).terms
+        return float(terms.per_unit(terms.values).mean())
+
+    def widths(self, rules: Rules, evidence: Evidence, times: float, delta: float) -> list[float]:
+        """By promise: how far below the mean a bound on `times` as many such values would be."""
+        out = []
+        for place, about in enumerate(self._about):
+            limited = self.terms(place, evidence)
+            values = len(limited.terms.per_unit(limited.terms.values))
+            bound = rules.bound_on(about.promise, limited)
+            value = anticipated(bound, limited.terms, times * values, delta)
+            out.append(value.mean - value.value)
+        return out
 
     def best_coefficient(self, place: int, evidence: Evidence) -> float:
         """Which coefficient of the control variate makes the terms of one promise vary least."""
@@ -134,10 +154,9 @@ class PromiseTest:
         return ZeroMean(coefficient * values, lower, upper)
 
     def _verdict(self, place: int, evidence: Evidence) -> Verdict:
-        limited = self.terms(place, evidence)
-        bound = bound_for(self._rules.bound, upper=limited.upper)
-        value = bound.lower(limited.terms, self._delta)
-        return verdict_of(self._about[place].promise, self._rules, value, limited.terms.proof)
+        limited, promise = self.terms(place, evidence), self._about[place].promise
+        value = self._rules.bound_on(promise, limited).lower(limited.terms, self._delta)
+        return verdict_of(promise, self._rules, value, limited.terms.proof)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from depsue import defaults
+from depsue.bounds import BaseBound, Betting, Hcope, Normal, Pilot, Smoothing
 from depsue.certificates.certificate import DeltaParts
-from depsue.certificates.terms import Ceiling, bound_for, is_paired, threshold
+from depsue.certificates.terms import (
+    Ceiling,
+    LimitedTerms,
+    is_paired,
+    require_bound,
+    threshold,
+)
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -26,6 +33,11 @@ from depsue.policies import BasePolicy, Mixture
 from depsue.policies.base import whole
 from depsue.promises import Promise, checked_promises
 from depsue.protocols import Policy, RewardModel
+
+ANY_LENGTH = ("betting", "smoothing")
+"""Bounds that hold whenever a round ends, and for whatever reason."""
+BET_GRID = tuple(2.0 * 4.0**-k for k in range(7))
+"""Bets, in units of 1 / r_max, that share the capital where the length of a round was not fixed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +194,13 @@ class Rules:
         marginal: weights over groups of actions, under the declared assumption that within a
             group the action has no effect on the reward.
         assumptions: further assumptions, in words, that the certificate shows.
+        bets: by promise: the constant bet of "betting". Like pilots and taus it comes from the
+            select fold, or was fixed even before; `certify` chooses what is missing there.
+        pilots: by promise: centre and size of the bets of "normal".
+        taus: by promise: where "hcope" clips.
+        fixed_length: whether the number of rows was fixed before their rewards were seen. If not,
+            because the monitor or somebody ended the round, only bounds that hold at any time are
+            allowed: "betting", "smoothing".
     """
 
     promises: tuple[Promise, ...] = (Promise(),)
@@ -194,18 +213,32 @@ class Rules:
     control: Control | None = None
     marginal: MIPS | None = None
     assumptions: tuple[str, ...] = ()
+    bets: Mapping[str, float] = field(default_factory=dict)
+    pilots: Mapping[str, Pilot] = field(default_factory=dict)
+    taus: Mapping[str, float] = field(default_factory=dict)
+    fixed_length: bool = True
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
         require_delta(self.delta)
         require_positive(self.clip, "clip", "20 is a good start")
-        bound_for(self.bound, upper=1.0)
+        require_bound(self.bound)
+        require(
+            self.fixed_length or self.bound in ANY_LENGTH,
+            "a round whose length was not fixed before its rewards were seen needs a bound that "
+            "holds at any time",
+            found=f"bound {self.bound!r}",
+            cure=f"use {' or '.join(ANY_LENGTH)}",
+        )
+        for name, value in (*self.bets.items(), *self.taus.items()):
+            require_positive(value, f"the bet or tau of {name}", "take it from the select fold")
         names = {promise.name for promise in self.promises}
         controlled = {} if self.control is None else self.control.coefficients
-        unknown = sorted({*self.ceilings, *self.credits, *controlled} - names)
+        fixed = {*self.bets, *self.pilots, *self.taus}
+        unknown = sorted({*self.ceilings, *self.credits, *controlled, *fixed} - names)
         require(
             not unknown,
-            "ceilings, credits and coefficients are by the name of a promise",
+            "ceilings, credits, coefficients, bets, pilots and taus are by the name of a promise",
             found=f"{unknown}, while the promises are {sorted(names)}",
             cure="use the promises' names",
         )
@@ -226,7 +259,11 @@ class Rules:
         self.left(self.delta)
 
     def left(self, delta: float) -> float:
-        """What is left of delta for the candidate, over all promises."""
+        """What is left of delta for the tests of the candidate.
+
+        Ceilings and margins rest on rows that the candidate was learned from, so that which
+        promise it breaks may go with which of them is wrong: their parts add up.
+        """
         used = sum(c.delta for c in self.ceilings.values())
         left = delta - used - sum(c.delta for c in self.credits.values())
         require(
@@ -247,8 +284,43 @@ class Rules:
         )
 
     def delta_each(self, delta: float) -> float:
-        """What each promise is tested at: what is left of delta, in equal parts."""
-        return self.left(delta) / len(self.promises)
+        """What each promise is tested at: all that is left of delta.
+
+        All promises must pass. The candidate was fixed without the certifying rows; if it breaks a
+        promise, a wrong certificate needs the test of that one to err, whatever the others say.
+        """
+        return self.left(delta)
+
+    @property
+    def untuned(self) -> tuple[Promise, ...]:
+        """Promises whose bound has constants that are yet to be fixed."""
+        if self.bound == "smoothing" or not self.fixed_length:
+            return ()
+        fixed: Mapping[str, object] = {
+            "betting": self.bets,
+            "normal": self.pilots,
+            "hcope": self.taus,
+        }[self.bound]
+        return tuple(promise for promise in self.promises if promise.name not in fixed)
+
+    def bound_on(self, promise: Promise, limited: LimitedTerms) -> BaseBound:
+        """The bound on such terms of a promise, all of its constants fixed."""
+        name = promise.name
+        if self.bound == "smoothing":
+            return Smoothing(unit_scale=limited.r_max)
+        if self.bound == "betting" and not self.fixed_length and name not in self.bets:
+            return Betting(bets=tuple(bet / limited.r_max for bet in BET_GRID))
+        require(
+            promise not in self.untuned,
+            f"the constants of {self.bound} are fixed before the certifying rows are read",
+            found=f"none for {name}",
+            cure="depsue.certificates.tuned(rules, ...) takes them from the select fold",
+        )
+        if self.bound == "betting":
+            return Betting(bets=(self.bets[name],))
+        if self.bound == "hcope":
+            return Hcope(tau=self.taus[name])
+        return Normal(upper=limited.upper, pilot=self.pilots[name])
 
     def pairs(self, promise: Promise) -> bool:
         """Whether the promise is tested on terms that are paired with pi0's."""

@@ -22,7 +22,8 @@ from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
-from depsue.certificates.terms import LimitedTerms, bound_for
+from depsue.certificates.terms import LimitedTerms
+from depsue.certificates.tuning import tuned
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import StreamedFold, UnitNumbers
@@ -36,6 +37,8 @@ MOST_UNITS = 20_000_000
 """Of a stream: units that may have a sum each."""
 LEVELS_A_PASS, UNIT_SUMS = 32, 1 << 25
 """Of a stream: how many levels one pass looks at, and how many sums of units are kept, at most."""
+MOST_SELECT = 200_000
+"""Of a stream: rows of the select fold that the constants of a bound are taken from, about."""
 
 
 def certify(
@@ -54,8 +57,9 @@ def certify(
 
     Args:
         ladder: the policies, safest first.
-        folds: `three_folds` of logs in memory, or of a `LogStream`; only `folds.certify` is read.
-            What the mapping of a stream assumes is added to the assumptions.
+        folds: `three_folds` of logs in memory, or of a `LogStream`. `folds.certify` is read once
+            everything is fixed; `folds.select` sets the constants of the bound that `rules` leave
+            open. What the mapping of a stream assumes is added to the assumptions.
         rules: fixed beforehand.
         reads: counts the verdicts on these rows, before they are read.
         logging_policy: pi0, for paired terms on rows that another policy logged; None says that
@@ -75,6 +79,7 @@ def certify(
     rules.left(reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1))
     attempt = reads.begin(folds.data)
     delta = reads.delta_of_attempt(rules.delta, attempt)
+    rules = _tuned(rules, ladder, folds, delta, logging_policy)
     if account is not None:
         rules = _with_credits(rules, account(rules.credits))
     level, best, tested = 0, tuple[Verdict, ...](), 0
@@ -114,7 +119,25 @@ def certify(
         model=None if rules.control is None else hash_of(rules.control.model),
         groups=None if rules.marginal is None else rules.marginal.groups_hash,
         registration=folds.registration,
+        fixed_length=rules.fixed_length,
     )
+
+
+def _tuned(
+    rules: Rules,
+    ladder: MixtureLadder,
+    folds: Folds | StreamedFolds,
+    delta: float,
+    logging_policy: Policy | None,
+) -> Rules:
+    """With constants from the select fold, or from a sample of it, where they are missing."""
+    if not rules.untuned:
+        return rules
+    select, certifying = folds.select, folds.certify
+    rows = select.sample(MOST_SELECT) if isinstance(select, StreamedFold) else select
+    # how many rows certify is known without reading a reward
+    count = certifying.rows if isinstance(certifying, StreamedFold) else len(certifying)
+    return tuned(rules, ladder, rows, count, delta, logging_policy=logging_policy)
 
 
 def _with_credits(rules: Rules, credits: Mapping[str, Credit]) -> Rules:
@@ -284,7 +307,7 @@ class _PromiseRun:
         """Sum up the terms of a partition."""
         part = Partition(limited.terms, 0 if self._run is None else self._run.seen)
         if self._run is None:
-            bound = bound_for(self._rules.bound, upper=limited.upper)
+            bound = self._rules.bound_on(self._promise, limited)
             self._run = BoundRun(bound, limited.terms, self._n or len(part), self._delta)
             self._proof = limited.terms.proof
         self._run.see(part)
@@ -338,7 +361,7 @@ class _UnitMeans:
         if isinstance(like, WeightedTerms):
             rewards = np.full(len(means), like.r_max)
             terms = WeightedTerms.of(means / like.r_max, rewards, r_max=like.r_max, unit=unit)
-        return LimitedTerms(terms, limited.upper)
+        return LimitedTerms(terms, limited.upper, limited.r_max)
 
 
 def _counts(fold: StreamedFold, promises: Sequence[Promise]) -> list[int]:
@@ -359,7 +382,7 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
     units = rows.stream.facts.units
     require(
         not units or rules.bound != "hcope",
-        "hcope clips rows before it averages them by unit, at every tau: it needs all rows",
+        "hcope clips rows before it averages them by unit: it needs all rows",
         found=f"bound {rules.bound!r}, units in the column {rows.unit!r}",
         cure="use normal, betting or smoothing; or certify in memory",
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from depsue.bounds import BaseBound, Normal, bound_named
+from depsue.bounds import Normal, Pilot, bound_named
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms, WeightedTerms
@@ -52,14 +52,33 @@ class Ceiling:
     data: str
 
 
-def ceiling(promise: Promise, logs: LoggedData, delta: float) -> Ceiling:
-    """An upper bound on V(pi0) for that promise, from logs of pi0: of r_max - r, from below."""
+def ceiling(
+    promise: Promise, logs: LoggedData, delta: float, *, pilot: LoggedData | None = None
+) -> Ceiling:
+    """An upper bound on V(pi0) for that promise, from logs of pi0: of r_max - r, from below.
+
+    Args:
+        promise: whose reward.
+        logs: rows that pi0 logged, whose number was fixed before they were seen.
+        delta: the error budget of the bound.
+        pilot: other rows of pi0, which set the constants of the bound; without them one row in 20
+            does, chosen by its place, and rows must come in an order that does not go with rewards.
+    """
+    gap = _gap(promise, logs)
+    beside = None
+    if pilot is not None and promise.count(pilot):
+        other = _gap(promise, pilot)
+        beside = Pilot.of(other.per_unit(other.values))
+    r_max = logs.r_max if promise.r_max is None else promise.r_max
+    bound = Normal(upper=r_max, pilot=beside).lower(gap, delta)
+    return Ceiling(r_max - bound.value, delta, bound.n, logs.hash)
+
+
+def _gap(promise: Promise, logs: LoggedData) -> ConservativeTerms:
+    """What is missing to r_max, in rows of a promise."""
     rows, _ = promise.rows(logs)
-    gap = ConservativeTerms(
-        rows.r_max - rows.reward, 0.0, unit=rows.unit, proof="what is missing to r_max"
-    )
-    bound = Normal(upper=rows.r_max).lower(gap, delta)
-    return Ceiling(rows.r_max - bound.value, delta, bound.n, logs.hash)
+    missing = rows.r_max - rows.reward
+    return ConservativeTerms(missing, 0.0, unit=rows.unit, proof="what is missing to r_max")
 
 
 def is_paired(promise: Promise, ceiling: Ceiling | None) -> bool:
@@ -85,10 +104,11 @@ class ZeroMean:
 
 @dataclass(frozen=True, eq=False)
 class LimitedTerms:
-    """The terms of a promise, and a declared number that none of them can exceed."""
+    """The terms of a promise, a declared number that none can exceed, and the largest reward."""
 
     terms: ConservativeTerms
     upper: float
+    r_max: float
 
 
 def safety_terms(
@@ -147,6 +167,7 @@ def largest_term(clip: float, r_max: float, zero: ZeroMean | None) -> float:
     return clip * r_max - zero.lower + ROUNDING * (zero.upper - zero.lower)
 
 
-def bound_for(name: str, *, upper: float) -> BaseBound:
-    """The bound of that name; `upper` is what no term can exceed."""
-    return Normal(upper=upper) if name == "normal" else bound_named(name)
+def require_bound(name: str) -> None:
+    """Refuse a name that is no bound's."""
+    if name != "normal":
+        bound_named(name)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from depsue.bounds import Pilot
 from depsue.certificates.certificate import RULES, Certificate, Verdict
 from depsue.certificates.folds import three_folds
 from depsue.certificates.margin import surplus
@@ -160,8 +162,16 @@ def _rules(
             )
         marginal = MIPS(base, groups)
     ceilings, credits, spent = {}, {}, certificate.spent
+    bets, pilots, taus = {}, {}, {}
     for verdict in certificate.verdicts:
-        name = verdict.promise.name
+        name, constants = verdict.promise.name, verdict.constants
+        _require_constants(certificate, constants)
+        if certificate.bound == "betting" and certificate.fixed_length:
+            (bets[name],) = constants["bets"]
+        if certificate.bound == "normal":
+            pilots[name] = Pilot(**constants["pilot"])
+        if certificate.bound == "hcope":
+            taus[name] = constants["tau"]
         if verdict.ceiling is not None:
             ceilings[name] = Ceiling(verdict.ceiling, spent.ceilings.get(name, 0.0), 0, "")
         if name in spent.margins:
@@ -176,6 +186,21 @@ def _rules(
         credits=credits,
         control=control,
         marginal=marginal,
+        bets=bets,
+        pilots=pilots,
+        taus=taus,
+        fixed_length=certificate.fixed_length,
+    )
+
+
+def _require_constants(certificate: Certificate, constants: Mapping[str, Any]) -> None:
+    """Refuse a certificate whose bound was tuned on the certifying rows themselves."""
+    needed = {"betting": "bets", "normal": "pilot", "hcope": "tau"}.get(certificate.bound)
+    require(
+        needed is None or needed in constants,
+        f"a certificate records the constants of its bound ({needed}), from the select fold",
+        found=f"a certificate of depsue {certificate.version} without them",
+        cure="recompute it with the version that made it, or certify on new rows",
     )
 
 

@@ -289,7 +289,7 @@ class Forecast:
         )
 
     def requirements(self, rules: Rules, delta: float) -> tuple[Requirement, ...]:
-        """What each promise asks, where all of them together are tested at delta."""
+        """What each promise asks, tested at delta: all must pass, so none gets a part of it."""
         asked = []
         for view, pi0_value in zip(self.views, self.pi0_values, strict=True):
             promise = view.promise
@@ -298,7 +298,7 @@ class Forecast:
                     name=promise.name,
                     need=rules.need(promise),
                     rho=promise.floor.ratio if rules.pairs(promise) else None,
-                    delta=delta / len(self.views),
+                    delta=delta,
                     share=view.rows_share,
                     pi0_value=pi0_value,
                     r_max=view.r_max,

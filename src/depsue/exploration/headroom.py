@@ -72,7 +72,7 @@ class Requirement:
         name: of the promise.
         need: what the bound must reach.
         rho: the share of pi0's terms that is taken off each term; None where terms are not paired.
-        delta: the promise's part.
+        delta: what the promise is tested at.
         share: of all rows, those that the promise is about.
         pi0_value: V(pi0) in its reward.
         r_max: the largest possible value of that reward.

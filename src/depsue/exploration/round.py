@@ -3,10 +3,11 @@
 Three steps, in their order: `look_ahead` learns q-hat on the learn fold and forecasts, on the
 select fold, what a certificate would say of every candidate (1 - nu) pi_old + nu pi_new; a plan
 ends with that `Prospect`. `Prospect.frozen` fixes the candidate whose likely end is best by the
-objective: its mixtures in the order in which they are tested, safest first, the bound and the
-control variate. `certify_round` lets the certifying fold say how far down the list to go, and
-chooses what to serve. While novel actions have not been shown their reward counts as zero, so nu is
-what pi_old earned above the floor; once they have been, their own rewards count.
+objective: its mixtures in the order in which they are tested, safest first, the clip, the bound
+with its constants and the control variate. `certify_round` lets the certifying fold say how far
+down the list to go, and chooses what to serve. While novel actions have not been shown their reward
+counts as zero, so nu is what pi_old earned above the floor; once they have been, their own rewards
+count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from depsue.certificates import (
     certify,
 )
 from depsue.certificates.promise_test import PromiseTest
+from depsue.certificates.rules import ANY_LENGTH
+from depsue.certificates.tuning import tuned_on
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import require_unit_rows
@@ -55,8 +58,10 @@ STEPS = {False: 0.001, True: 0.01}
 MOST_WHEN_PAIRED = 0.9
 """Novelty, where the next round must pair its rows with pi0."""
 BOUNDS = ("normal", "betting", "smoothing")
+CLIPS = (1.1, 1.5, 2.0, 3.0, 5.0)
+"""Largest weights that are compared, beside the one that n certifying values allow."""
 MOST_PAIRS = 30_000_000
-"""Contexts x actions that these are compared on."""
+"""Contexts x actions that clips, bounds and control variates are compared on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +79,8 @@ class RoundInputs:
         trust: share of q-hat's promises that came true in the rehearsal of an earlier round; None
             is to rehearse now.
         account: computes the margin at the verdict, from all rows served; None keeps `credits`.
+        fixed_length: whether the round that logged the newest rows ended as it was declared to;
+            if the monitor or somebody ended it, only bounds that hold at any time are used.
     """
 
     folds: Folds
@@ -85,6 +92,7 @@ class RoundInputs:
     largest: float = 1.0
     trust: float | None = None
     account: Account | None = None
+    fixed_length: bool = True
 
     def require_pi0(self) -> Policy:
         """pi0, for what cannot do without it."""
@@ -143,7 +151,7 @@ class Prospect:
         model: q-hat.
         contexts: of all rows that may be read.
         forecast: the sums of every part.
-        rules: of the certificate to come, but for its bound and control variate.
+        rules: of the certificate to come, but for its clip, its bound and its control variate.
         n: independent values that the certifying fold is worth.
         novelties: (L,) that are compared.
         rewarded: rows with a reward, of those that may be read, in the promise with the fewest.
@@ -257,7 +265,7 @@ class Prospect:
         return Expected(sums.old.value / unit, sums.new.value / unit, sums.pi0.value / unit)
 
     def frozen(self) -> FrozenCandidate:
-        """The candidate of the best path with its levels, its bound and its control variate."""
+        """The candidate of the best path with its levels, clip, bound and control variate."""
         folds, pi0, base, model = self.folds, self.logging_policy, self.base, self.model
         candidate, nu = self.path.candidate, self.novelties[self.path.places]
         new = self._cached(candidate.new.policy)
@@ -278,11 +286,18 @@ class Prospect:
         return FrozenCandidate(
             ladder,
             new,
-            _sharpened(self.rules, ladder, folds, control, pairing, self.units),
+            _sharpened(
+                self.rules, ladder, folds, control, pairing, self.units, self._likely_level()
+            ),
             self.expected,
             trust=self.forecast.trust,
             model=model,
         )
+
+    def _likely_level(self) -> int:
+        """Which of the levels of the path is the boldest that is likely to pass; 0 if none is."""
+        end = self.end(self.path, self.n)
+        return 0 if end is None else int(np.flatnonzero(self.path.places == end)[0])
 
     def _cached(self, part: Policy | None) -> Policy:
         if part is None:
@@ -365,6 +380,8 @@ def look_ahead(
         ceilings=inputs.ceilings,
         credits=inputs.credits,
         largest=inputs.largest,
+        bound="normal" if inputs.fixed_length else "betting",
+        fixed_length=inputs.fixed_length,
     )
     return Prospect(
         folds=folds,
@@ -401,34 +418,56 @@ def _sharpened(
     control: Control | None,
     logging_policy: Policy | None,
     units: Sequence[float],
+    level: int,
 ) -> Rules:
-    """With the bound, and the control variate or none, that are tightest on the select fold.
+    """With the clip, the bound and the control variate, or none, that are tightest together.
 
-    Its rows, or those of some contexts where actions are many, are repeated up to the certifying
-    size. `units` puts what the bounds of several promises cost on one scale.
+    All on the select fold, or on rows of some of its contexts where actions are many, by the
+    bounds that as many rows as will certify are anticipated to give. What clipping takes off the
+    mean counts as a cost: weights near pi0 hardly exceed 1 / (1 - nu), and a range that is wider
+    than needed costs `normal`, and every bound with a control variate, a lot.
+
+    Args:
+        rules: but for these three and the constants of the bound.
+        levels: the policies.
+        folds: the newest logs.
+        control: the control variate, its coefficients open.
+        logging_policy: pi0, where another policy logged the rows.
+        units: put what the bounds of several promises cost on one scale.
+        level: the boldest that is likely to pass; the bound is to be tight from the first to it.
     """
     rows = folds.select
     every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
     if every > 1:
         rows = rows.take(np.flatnonzero(rows.context % every == 0))
-    if rows.unit is None:
-        times = max(1, round(len(folds.certify) / len(rows)))
-        rows = rows.take(np.tile(np.arange(len(rows)), times))
+    times, names = len(folds.certify) / len(rows), [promise.name for promise in rules.promises]
     trial = PromiseTest(rows, replace(rules, control=control), rules.delta, logging_policy)
-    evidence = trial.evidence(levels.parts).mixed(levels.shares[0])
-    coefficients = {
-        promise.name: trial.best_coefficient(place, evidence)
-        for place, promise in enumerate(rules.promises)
-    }
-    kinds = [rules]
-    if control is not None:
-        kinds.append(replace(rules, control=replace(control, coefficients=coefficients)))
-    options = [replace(kind, bound=name) for kind in kinds for name in BOUNDS]
-    costs = []  # the terms of a promise have one expectation under all options
-    for option in options:
-        verdicts = trial.under(option)(evidence)
-        parts = zip(units, verdicts, strict=True)
-        costs.append(sum(unit * (verdict.mean - verdict.bound) for unit, verdict in parts))
+    first = trial.evidence(levels.parts)
+    each, reached = rules.delta_each(rules.delta), sorted({0, level})
+    unclipped: list[list[float]] = []
+    options, costs = list[Rules](), list[float]()
+    for clip in sorted({*CLIPS, rules.clip}, reverse=True):
+        at_clip = replace(rules, clip=clip)
+        with_control = trial.under(replace(at_clip, control=control))
+        parts = first if clip == rules.clip else with_control.evidence(levels.parts)
+        mixed = [parts.mixed(levels.shares[place]) for place in reached]
+        plain = trial.under(at_clip)
+        means = [[plain.mean(k, of_level) for k in range(len(names))] for of_level in mixed]
+        unclipped = unclipped or means
+        lost = [np.subtract(most, mean) for most, mean in zip(unclipped, means, strict=True)]
+        kinds = [at_clip]
+        if control is not None:
+            best = [with_control.best_coefficient(k, mixed[-1]) for k in range(len(names))]
+            coefficients = dict(zip(names, best, strict=True))
+            kinds.append(replace(at_clip, control=replace(control, coefficients=coefficients)))
+        for kind in kinds:
+            test = trial.under(kind)
+            for bound in BOUNDS if rules.fixed_length else ANY_LENGTH:
+                option = replace(kind, bound=bound)
+                option = tuned_on(test, mixed[-1], option, times, rules.delta, names)
+                widths = [test.widths(option, of_level, times, each) for of_level in mixed]
+                options.append(option)
+                costs.append(float(np.add(lost, widths).sum(axis=0) @ np.asarray(units)))
     return options[int(np.argmin(costs))]
 
 

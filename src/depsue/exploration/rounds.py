@@ -206,10 +206,19 @@ class CampaignState:
         self.earlier.append(self.newest)
         self.registrations.append(self.registration)
         if len(self.earlier) == 1 and self.settings.no_drift:
-            promises, first = self.settings.promises, self._teaching()[0]
+            promises = self.settings.promises
             share = CEILING_SHARE * self.delta / len(promises)
+            folds = three_folds(
+                self.newest,
+                self.registration,
+                units=self.settings.units,
+                group=(1, self.settings.deployments),
+            )
+            others = joined([folds.learn, folds.certify])
             self.ceilings = {
-                promise.name: ceiling(promise, first, share)
+                promise.name: replace(
+                    ceiling(promise, others, share, pilot=folds.select), data=self.newest.hash
+                )
                 for promise in promises
                 if promise.floor.ratio is not None
             }

@@ -255,7 +255,7 @@ class Assumed:
                     name=promise.name,
                     need=threshold(promise, None) / largest,
                     rho=promise.floor.ratio,
-                    delta=settings.delta_of_deployment / len(settings.promises),
+                    delta=settings.delta_of_deployment,
                     share=of_pi0.share,
                     pi0_value=of_pi0.rate,
                     r_max=1.0,

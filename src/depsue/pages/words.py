@@ -384,7 +384,7 @@ def _says(story: Story) -> list[str]:
         f"Counted in this campaign: {counted(reads, 'read')}.",
     ]
     if len(explore.promises) > 1:
-        lines.append("All promises must pass at once; delta is split among them.")
+        lines.append("All promises must pass, each at the full delta.")
     if explore.certain > 0:
         lines.append(
             f"New items in {percent(explore.certain)} of decisions beside pi0 need no certificate: "

@@ -176,7 +176,7 @@ NOTES = [
     "certifying; *20 splits* uses the terms, the bound and `Reads` without `certify`. "
     "hcope needs terms that keep weights and rewards apart, so it has no paired floor.",
     "- Three promises: two hold by far, the first is missed. Certificates need all three, and each "
-    "has a third of delta, so a rate near delta / 3 is what to expect at most.",
+    "is tested at the full delta: only the one that is missed can err.",
     "- Units: 1 to 8 rows each, more in some contexts, with luck of their own.",
     "- A list of 20 levels: an error is a certified level that is below the floor; the first ten "
     "are above it.",

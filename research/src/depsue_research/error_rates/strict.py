@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from depsue import rng
-from depsue.bounds import Hcope
+from depsue.bounds import Hcope, Normal
 from depsue.certificates import (
     Control,
     MixtureLadder,
@@ -20,7 +20,7 @@ from depsue.certificates import (
     earned,
 )
 from depsue.certificates.folds import Folds
-from depsue.certificates.terms import bound_for, safety_terms
+from depsue.certificates.terms import safety_terms
 from depsue.data.checks import read_only
 from depsue.data.logs import LoggedData
 from depsue.data.terms import WeightedTerms
@@ -159,7 +159,7 @@ def split_again(draw: np.random.Generator) -> Outcome:
     weights, ones = importance_weights(levels.policy(0), logs), np.ones(len(logs))
     promise, reads = Promise(Floor(RHO)), Reads(retries=True)
     paired = safety_terms(promise, logs, weights, clip=world.clip, paired=ones, largest=1.0)
-    bound = bound_for("normal", upper=world.clip)
+    bound = Normal(upper=world.clip)
     strict = naive = hcope = False
     for _ in range(TRIES):
         half = draw.random(len(logs)) < 0.5
