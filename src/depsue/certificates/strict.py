@@ -72,6 +72,8 @@ def certify(
     rules.left(reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1))
     attempt = reads.begin(folds.data)
     delta = reads.delta_of_attempt(rules.delta, attempt)
+    certifying = folds.certify
+    estimated = isinstance(certifying, LoggedData) and certifying.estimating is not None
     level, best, tested = 0, tuple[Verdict, ...](), 0
     for verdicts in verdicts_on(ladder, folds.certify, rules, delta, logging_policy):
         passed = all(verdict.passed for verdict in verdicts)
@@ -81,7 +83,7 @@ def certify(
         if not passed:
             break
     return Certificate(
-        kind="strict",
+        kind="estimated" if estimated else "strict",
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
@@ -349,7 +351,10 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     rows = folds.certify
     words = [
         *_on_registration(folds),
-        "every logged propensity is the probability with which its action was drawn",
+        "every estimated propensity is near enough to the probability with which its action was "
+        "drawn: this is no strict certificate"
+        if isinstance(rows, LoggedData) and rows.estimating is not None
+        else "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows of one unit are the sample; units are independent, and the promise is about the "
         "mean over units"
