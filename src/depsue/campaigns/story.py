@@ -33,7 +33,12 @@ Against = Literal["above", "below", "unclear", "not observed"]
 """Where a mean lies against its floor, by two standard errors."""
 Mood = Literal["good", "bad", "plain"]
 ConcernKind = Literal[
-    "round below", "together below", "paper certificate", "pi0 changed", "earlier certificate"
+    "round below",
+    "together below",
+    "paper certificate",
+    "estimated certificate",
+    "pi0 changed",
+    "earlier certificate",
 ]
 
 
@@ -432,6 +437,8 @@ def _concerns(
     for test in tests:
         if test.certificate is not None and test.certificate.kind == "paper":
             yield Concern("paper certificate", rounds=(test.round,))
+        if test.certificate is not None and test.certificate.kind == "estimated":
+            yield Concern("estimated certificate", rounds=(test.round,))
     if drift is not None:
         yield Concern("pi0 changed", rounds=(drift,))
     serves = deployments[-1] if deployments else None

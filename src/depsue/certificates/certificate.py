@@ -110,7 +110,9 @@ class Certificate:
     """What was tested, on what, by which rules, and how it came out.
 
     Args:
-        kind: "strict", or "paper" (Eq. 4 and Eq. 9 as published, whose guarantee has gaps).
+        kind: "strict"; "estimated", the same on propensities that were estimated, so that delta
+            holds only as far as they are right; or "paper" (Eq. 4 and Eq. 9 as published, whose
+            guarantee has gaps).
         campaign: its name; a label.
         round: the round that the certifying rows come from.
         data: SHA-256 of that round's rows.
@@ -145,7 +147,7 @@ class Certificate:
         fixed_length: whether the number of rows was fixed before their rewards were seen.
     """
 
-    kind: Literal["strict", "paper"]
+    kind: Literal["strict", "estimated", "paper"]
     campaign: str
     round: int
     data: str
@@ -189,6 +191,8 @@ class Certificate:
         claim = f"errs at most {self.delta:g} of the time"
         if self.kind == "paper":
             claim = f"delta {self.delta:g} as published, not guaranteed: see the gaps"
+        if self.kind == "estimated":
+            claim = f"delta {self.delta:g} is not guaranteed: propensities were estimated"
         head = (
             f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}: "
             f"{'passed' if self.passed else 'failed'} ({claim})"

@@ -190,6 +190,12 @@ def three_folds(
             cure="read the logs into memory, or give files with one row for each unit",
         )
         require(
+            logs.mapping.estimated is None,
+            "estimated propensities are certified in memory",
+            found="a stream of partitions",
+            cure="read the logs into memory, or log propensities",
+        )
+        require(
             group == WHOLE,
             "reserved groups of units are taken in memory",
             found=f"group {short(group)} of a stream of partitions",
@@ -233,6 +239,8 @@ def _folds_before(logs: LoggedData, registration: Registration, group: tuple[int
     k, groups = group
     ids = identities(logs, registration.kind)
     which = keyed_folds(ids, registration.fractions, registration.secret)
+    if logs.estimating is not None:  # what weights were made of is not read by a verdict
+        which[logs.estimating & (which == NAMES.index("certify"))] = NAMES.index("learn")
     if registration.kind != "unit" or groups == 1:
         return which
     secret = hashlib.sha256(f"depsue groups of units {registration.secret}".encode()).hexdigest()

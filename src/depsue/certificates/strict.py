@@ -82,6 +82,8 @@ def certify(
     rules = _tuned(rules, ladder, folds, delta, logging_policy)
     if account is not None:
         rules = _with_credits(rules, account(rules.credits))
+    certifying = folds.certify
+    estimated = isinstance(certifying, LoggedData) and certifying.estimating is not None
     level, best, tested = 0, tuple[Verdict, ...](), 0
     for verdicts in verdicts_on(ladder, folds.certify, rules, delta, logging_policy):
         passed = all(verdict.passed for verdict in verdicts)
@@ -93,7 +95,7 @@ def certify(
     if reads.retries and not all(verdict.passed for verdict in best):
         best = tuple(verdict.withheld() for verdict in best)
     return Certificate(
-        kind="strict",
+        kind="estimated" if estimated else "strict",
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
@@ -435,7 +437,10 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     rows = folds.certify
     words = [
         *_on_registration(folds),
-        "every logged propensity is the probability with which its action was drawn",
+        "every estimated propensity is near enough to the probability with which its action was "
+        "drawn: this is no strict certificate"
+        if isinstance(rows, LoggedData) and rows.estimating is not None
+        else "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows of one unit are the sample; units are independent, and the promise is about the "
         "mean over units"

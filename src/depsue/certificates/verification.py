@@ -75,8 +75,8 @@ def verify(
     and are taken as the certificate states them.
     """
     require(
-        certificate.kind == "strict",
-        "verify recomputes strict certificates",
+        certificate.kind in ("strict", "estimated"),
+        "verify recomputes strict certificates, and those on estimated propensities",
         found=f"a {short(certificate.kind)} certificate",
         cure="a paper certificate has no folds that could be drawn again",
         error=ConfigError,

@@ -65,6 +65,8 @@ class LoggedData:
         time: (n,) time of the row, or None.
         round: (n,) deployment that produced the row; 0 is the first logging policy.
         columns: other (n,) columns by name: further rewards, or what tells segments apart.
+        estimating: (n,) rows that propensities were estimated on, none of which certifies; None
+            where propensities were logged.
     """
 
     catalogue: Catalogue
@@ -79,6 +81,7 @@ class LoggedData:
     time: np.ndarray[Any, Any] | None = None
     round: IntArray | None = None
     columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    estimating: Mask | None = None
 
     def __post_init__(self) -> None:
         n = len(self.action)
@@ -92,6 +95,7 @@ class LoggedData:
             "unit": self.unit,
             "time": self.time,
             "round": rounds,
+            "estimating": self.estimating,
         }
         columns = {name: column for name, column in columns.items() if column is not None}
         for name, column in columns.items():
@@ -123,6 +127,7 @@ class LoggedData:
         times: Any = None,
         rounds: Any = None,
         columns: Mapping[str, Any] | None = None,
+        estimating: Any = None,
     ) -> LoggedData:
         """Logs from arrays of n rows.
 
@@ -138,6 +143,7 @@ class LoggedData:
             times: (n,) numbers or datetime64.
             rounds: (n,) whole numbers >= 0.
             columns: other (n,) columns of numbers or strings, by name: see `with_reward`, `where`.
+            estimating: (n,) rows that propensities were estimated on; None if they were logged.
         """
         require(
             isinstance(catalogue, Catalogue),
@@ -173,6 +179,7 @@ class LoggedData:
             time=None if times is None else time_column(times),
             round=None if rounds is None else round_column(rounds),
             columns={name: plain_column(c, name) for name, c in (columns or {}).items()},
+            estimating=None if estimating is None else np.asarray(estimating, dtype=bool),
         )
 
     @classmethod
@@ -317,6 +324,7 @@ class LoggedData:
             time=None if self.time is None else self.time[rows],
             round=None if self.round is None else self.round[rows],
             columns={name: column[rows] for name, column in self.columns.items()},
+            estimating=None if self.estimating is None else self.estimating[rows],
         )
 
     @cached_property
@@ -411,7 +419,18 @@ def joined(parts: Sequence[LoggedData]) -> LoggedData:
         columns={
             name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns
         },
+        estimating=_joined_estimating(parts),
     )
+
+
+def _joined_estimating(parts: Sequence[LoggedData]) -> Mask | None:
+    if all(part.estimating is None for part in parts):
+        return None
+    masks = [
+        np.zeros(len(part), dtype=bool) if part.estimating is None else part.estimating
+        for part in parts
+    ]
+    return np.concatenate(masks)
 
 
 def _joined_units(parts: Sequence[LoggedData]) -> Array | None:

@@ -184,9 +184,10 @@ class LogMapping:
             by = " and ".join(self.estimated.groups)
             where = f" in each group of {by}" if by else " over all rows"
             sentences.append(
-                f"propensities were estimated: the frequency of each action{where}, with "
-                f"{self.estimated.smoothing:g} added to each count; nothing is guaranteed if the "
-                "logging policy looked at anything else, or changed"
+                f"propensities were estimated, on rows that certify nothing: the frequency of each "
+                f"action{where}, with {self.estimated.smoothing:g} added to each count; nothing is "
+                "guaranteed if the logging policy looked at anything else, or changed, and the "
+                "error of the estimates is not paid for"
             )
         if self.kept < 1:
             sentences.append(
@@ -208,7 +209,8 @@ class LogMapping:
 class EstimatedPropensities:
     """Propensities that were never logged, estimated as frequencies.
 
-    The estimate is (rows of action a in its group + s) / (rows of the group + s A).
+    The estimate is (rows of action a in its group + s) / (rows of the group + s A), on a fixed
+    share of the units (or rows), which then certify nothing.
 
     Args:
         groups: the columns whose values form the groups; () for one group of all rows.

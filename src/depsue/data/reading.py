@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depsue.data.catalogue import Catalogue
-from depsue.data.checks import finite_matrix, naming
+from depsue.data.checks import finite_matrix, naming, plain_ids
 from depsue.data.dsjson import BadLine, read_dsjson
+from depsue.data.folds import fold_of_keys, keys_of_ids
 from depsue.data.frames import feature_matrix
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import ROLES, EstimatedPropensities, LogMapping, in_units
@@ -57,6 +58,11 @@ FAMILY = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"} | dict.from
 
 MOST_ROWS = 50_000_000
 """Rows that are brought into memory at most."""
+ESTIMATING = 0.3
+"""Share of units, or rows, that propensities are estimated on, where none were logged."""
+SPLIT, SALT = np.array([ESTIMATING, 1 - ESTIMATING]), "depsue estimated propensities"
+SPREAD = 2_654_435_769
+"""2^32 over the golden ratio: multiples of it are spread evenly, whatever their order means."""
 MOST_GROUPS = 2_000_000
 """Pairs of an action and a group that propensities are estimated for, at most."""
 
@@ -282,6 +288,7 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> L
             catalogue=catalogue,
             r_max=mapping.r_max,
             columns=others,
+            estimating=table["estimating"] if "estimating" in table.columns else None,
             **optional,
         )
 
@@ -449,12 +456,26 @@ def _one_position(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> p
 def _with_estimates(
     source: Source, frame: pl.LazyFrame, how: EstimatedPropensities
 ) -> pl.LazyFrame:
-    """The table with a column of estimated propensities."""
+    """The table with estimated propensities, and which rows they were estimated on.
+
+    A fixed share of the units is taken for it (of the rows, where there are no units). These rows
+    never certify: a verdict must not read what its weights were made of.
+    """
     import polars as pl
 
+    if "unit" in frame.collect_schema().names():
+        units = source.collect(frame.select(pl.col("unit").drop_nulls().unique()))["unit"]
+        chosen = fold_of_keys(keys_of_ids(plain_ids(units, "unit")), SPLIT, SALT) == 0
+        mine = pl.col("unit").is_in(units.filter(pl.Series(chosen)).implode()).fill_null(False)
+        frame = frame.with_columns(estimating=mine)
+    else:
+        number = pl.col("estimating").cast(pl.UInt64)
+        frame = frame.with_row_index("estimating").with_columns(
+            estimating=(number * SPREAD + SPREAD) % 2**32 < int(ESTIMATING * 2**32)
+        )
     groups = [f"g:{name}" for name in how.groups]
     keys = ["action", *groups]
-    counts = source.collect(frame.group_by(keys).agg(count=pl.len()))
+    counts = source.collect(frame.group_by(keys).agg(count=pl.col("estimating").sum()))
     require(
         len(counts) <= MOST_GROUPS,
         f"there may be {MOST_GROUPS:,} pairs of an action and a group",

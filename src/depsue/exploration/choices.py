@@ -73,10 +73,13 @@ def choices(
         nu = certificate.novelty
         tested = f"the boldest of {certificate.tested} levels tested"
         how = "as much as was aimed at" if np.isclose(nu, aim) else tested
-        why = f"certified: novelty {nu:.3f}, {how}"
+        on = " on estimated propensities" if certificate.kind == "estimated" else ""
+        why = f"certified{on}: novelty {nu:.3f}, {how}"
         options.append(Choice("certified", nu, expected.value(nu), why))
     if certain > 0:
         why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
+        if certificate.kind == "estimated":
+            why += " where pi0 is the table that was estimated"
         why += CERTAIN_OF_UNITS[certificate.units]
         if not certificate.passed:
             why += ", and nothing else passed"

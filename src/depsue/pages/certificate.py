@@ -188,6 +188,9 @@ def _verdict_sentences(test: CandidateTest) -> list[str]:
     claim = (
         "It is as published: its guarantee has gaps."
         if certificate.kind == "paper"
+        else "It rests on estimated propensities: its delta is not guaranteed, it is no strict "
+        "certificate."
+        if certificate.kind == "estimated"
         else f"The procedure errs at most {100 * certificate.delta:.4g}% of the time, if what it "
         "rests on holds."
     )

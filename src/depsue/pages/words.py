@@ -323,6 +323,11 @@ def _concern(concern: Concern) -> str:
         )
     if concern.kind == "paper certificate":
         return f"Round {rounds} has a certificate as published, which has gaps."
+    if concern.kind == "estimated certificate":
+        return (
+            f"The certificate of round {rounds} rests on estimated propensities. Its delta is not "
+            "guaranteed: log propensities from now on."
+        )
     if concern.kind == "pi0 changed":
         return (
             f"Before round {rounds}, pi0's value was found to have changed, although it was "
