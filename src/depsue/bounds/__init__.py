@@ -5,6 +5,7 @@ from depsue.bounds.betting import Betting, betting_lower, predictable_bets
 from depsue.bounds.hcope import Hcope, RewardedRows, hcope_from_rewarded, rewarded_rows
 from depsue.bounds.normal import Normal
 from depsue.bounds.smoothing import SMOOTHING_SCALES, Smoothing, log_sums, smoothing_from_sums
+from depsue.bounds.starts import StartMixture
 from depsue.errors import ConfigError, short
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RewardedRows",
     "SMOOTHING_SCALES",
     "Smoothing",
+    "StartMixture",
     "betting_lower",
     "bound_named",
     "hcope_from_rewarded",
