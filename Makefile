@@ -29,11 +29,12 @@ soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seed
 	DEPSUE_KILLS=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/campaigns/test_killed.py tests/serving/test_killed.py
 	DEPSUE_SOAK=1 DEPSUE_MALFORMED=10000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/check/test_malformed.py tests/campaigns/test_malformed.py
 
-bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds and the service against their peers
+bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds and the service against their peers; the monitor
 	$(PIP) install -c constraints.txt vw-estimators==0.2.2 vowpalwabbit==9.11.9
 	$(BIN)/python benchmarks/safe_opg.py
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python benchmarks/monitor.py
 
 $(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

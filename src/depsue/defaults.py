@@ -27,6 +27,10 @@ HOLDOUT = 0.05
 """Share of traffic that stays on pi0."""
 FALSE_ALARMS = 0.05
 """How often the monitor may raise a false alarm, over the campaign's life."""
+CYCLE = 86400.0
+"""Seconds of a whole cycle, a day: an absolute floor, and one over units, is judged by cycles."""
+WATCHED = 100_000
+"""Decisions that the monitor expects of a round where neither a length nor logs say more."""
 ON_GONE = "pi0"
 """While the store is gone: pi0 decides, into a spool."""
 MOST_WAITING = 2000

@@ -1,71 +1,195 @@
-"""The monitor: what it adds up, how often it errs, and that it sees what goes wrong."""
+"""The monitor's evidence: what it adds up, how often it errs, and that it sees what goes wrong."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from depsue.bounds import StartMixture
+from depsue.bounds.starts import EVERY, FRACTIONS
+from depsue.data.checks import FloatArray
+from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise
 from depsue.serving.evidence import (
-    FRACTIONS,
-    BettingEvidence,
-    ConfidenceSequence,
-    ContextDrift,
-    FloorTest,
-    PropensityTest,
-    delta_of_test,
+    EpochEvidence,
+    FloorPart,
+    JudgedRows,
+    PropensityPart,
+    UnitRows,
+    Weighing,
+    delta_of_epoch,
     weights,
 )
-from depsue_research.monitor import PI0, POLICY, Life, means, stops_at
+from depsue.serving.monitor import ConfidenceSequence, ContextDrift
+from depsue_research.monitor import CYCLE, PI0, POLICY, Life, Watch, means, stops_at
 
-DELTA = 0.2  # a large one, so that too many false alarms would show
-LIVES = 300
-
-
-def lives(life: Life, *, decisions: int, count: int = LIVES, holdout: float = 0.1) -> list[float]:
-    return [
-        stops_at(
-            life,
-            decisions=decisions,
-            rate=0.3,
-            holdout=holdout,
-            delta=DELTA,
-            rounds=1,
-            ratio=0.95,
-            seed=seed,
-        )
-        for seed in range(count)
-    ]
+DELTA = 0.4  # a large one, half of which is this epoch's: too many false alarms would show
+SMALL = Watch(4000, rate=0.3, holdout=0.1, delta=DELTA, rounds=1, length=4000)
+RELATIVE, ABSOLUTE = Promise(Floor(0.95)), Promise(Floor(None, absolute=0.3))
 
 
-def test_evidence_is_what_the_bets_have_earned() -> None:
-    evidence = BettingEvidence(2.0)
-    values = np.array([1.0, -2.0, 0.5])
-    evidence.add(values[:1])
-    evidence.add(values[1:])
-    by_hand = np.mean([np.prod(1 + share / 2.0 * values) for share in FRACTIONS])
-    assert math.exp(evidence.log_evidence) == pytest.approx(by_hand)
+def stops(life: Life, watch: Watch, count: int) -> FloatArray:
+    return np.array([stops_at(life, watch, seed) for seed in range(count)])
+
+
+def too_many(life: Life, watch: Watch, count: int) -> float:
+    """The p-value of so many stops, were they allowed."""
+    stopped = int(np.isfinite(stops(life, watch, count)).sum())
+    return float(stats.binomtest(stopped, count, watch.allowed, alternative="greater").pvalue)
+
+
+def floor_part(
+    promise: Promise = RELATIVE,
+    *,
+    by: Weighing = "items",
+    credit: float = 0.0,
+    holdout: float = 0.0,
+    length: int | None = 1000,
+    units: UnitRows | None = None,
+) -> FloorPart:
+    return FloorPart(
+        promise, by=by, r_max=1.0, credit=credit, holdout=holdout, length=length, units=units
+    )
+
+
+def rows(
+    reward: Sequence[float] | FloatArray,
+    *,
+    at: Sequence[float] | FloatArray | None = None,
+    unit: Sequence[str] | None = None,
+    p_pi0: float = 0.5,
+    places: FloatArray | None = None,
+    wrong: int = 0,
+) -> JudgedRows:
+    n = len(reward)
+    return JudgedRows(
+        at=np.arange(n, dtype=float) if at is None else np.asarray(at, dtype=float),
+        held=np.zeros(n, dtype=bool),
+        p_policy=np.full(n, 0.5),
+        p_pi0=np.full(n, p_pi0),
+        holdout=np.zeros(n),
+        rewards={"reward": np.asarray(reward, dtype=float)},
+        within={},
+        unit=unit,
+        audited=None if places is None else np.arange(len(places)),
+        places=places,
+        wrong=wrong,
+    )
+
+
+def by_hand(values: FloatArray, length: int | None) -> float:
+    """The sum over starts, product by product."""
+    weight = {0: 1.0} if length is None else {0: 0.5}
+    if length is not None:
+        places = range(EVERY, length + EVERY, EVERY)
+        ends = [0.5 * min(place / length, 1.0) for place in places]
+        steps = np.diff([0.0, *ends])
+        weight |= dict(zip(places, steps.tolist(), strict=True))
+    begun = {s: w for s, w in weight.items() if s < len(values)}
+    worth = sum(
+        w * np.mean([np.prod(1 + share / 2.0 * values[s:]) for share in FRACTIONS])
+        for s, w in begun.items()
+    )
+    return float(worth + 1 - sum(begun.values()))
+
+
+@pytest.mark.parametrize("length", [None, 100, 200, 1000])
+def test_evidence_is_what_bets_from_all_starts_have_earned(length: int | None) -> None:
+    values = np.random.default_rng(0).uniform(-2.0, 2.5, 300)
+    mixture = StartMixture(2.0, length)
+    path = mixture.add(values)
+    assert math.exp(mixture.log_evidence) == pytest.approx(by_hand(values, length))
+    for n in (1, EVERY, EVERY + 1, 250):
+        assert math.exp(path[n - 1]) == pytest.approx(by_hand(values[:n], length))
+
+
+def test_evidence_does_not_depend_on_batches() -> None:
+    """By decisions, by days and over users: the same parts and the same stop for any batching."""
+    rng = np.random.default_rng(1)
+    n = 20_000
+    reward = (rng.random(n) < 0.2).astype(float)
+    at, users = np.sort(rng.uniform(0, 5 * CYCLE, n)), rng.integers(0, 300, n)
+    places = rng.random(n)
+
+    def judged(batch: int) -> EpochEvidence:
+        parts = [
+            floor_part(replace(promise, name=f"{promise.floor} {units}"), units=units)
+            for promise in (RELATIVE, ABSOLUTE)
+            for units in (None, "all", "first")
+        ]
+        evidence = EpochEvidence(parts, delta=0.01, length=n, cycle=CYCLE)
+        for first in range(0, n, batch):
+            cut = slice(first, first + batch)
+            one = rows(reward[cut], at=at[cut], p_pi0=0.53, places=places[cut],
+                       unit=users[cut].astype(str).tolist())  # fmt: skip
+            every = {part.promise.name: reward[cut] for part in parts}
+            evidence.add(replace(one, rewards=every))
+        return evidence
+
+    whole = judged(n)
+    assert whole.refuted
+    for batch in (7, 1000):
+        other = judged(batch)
+        assert other.stopped_after == whole.stopped_after
+        for part, same in zip(other.parts, whole.parts, strict=True):
+            assert part.log_evidence == pytest.approx(same.log_evidence, abs=1e-7)
+            assert part.words == same.words and part.refuted == same.refuted
 
 
 def test_false_alarms_at_the_edge_of_the_need_are_at_most_delta() -> None:
-    """Of one epoch: half of delta, over its three tests together."""
-    stopped = sum(math.isfinite(at) for at in lives(Life("edge", 0.95), decisions=4000))
-    assert stats.binomtest(stopped, LIVES, DELTA / 2, alternative="greater").pvalue > 0.001
+    assert too_many(Life("edge", 0.95), SMALL, 200) > 0.001
+
+
+def test_a_daily_swing_stops_no_absolute_floor_that_is_kept_over_days() -> None:
+    """Looked at within the day it would, as would the evidence of one start."""
+    life = Life("swing", 0.95, floor="absolute", swing=-0.5, a_day=2000)
+    assert too_many(life, SMALL, 100) > 0.001
+    assert too_many(life, replace(SMALL, cycle=CYCLE / 20), 30) < 0.001
+    assert too_many(life, replace(SMALL, cycle=CYCLE / 20, length=None), 30) < 0.001
+
+
+def test_a_promise_over_users_is_not_judged_by_their_decisions() -> None:
+    """At the need over users; over decisions, most of which are heavy users', it lies below."""
+    life = Life("heavy users", 0.95, users=100, a_day=2000)
+    watch = replace(SMALL, decisions=16_000)
+    assert too_many(life, watch, 60) > 0.001
+    assert too_many(life, replace(watch, by_units=False), 30) < 0.001
+
+
+def test_an_average_over_the_products_so_far_would_be_caught() -> None:
+    """Why weights are fixed beforehand: the same bets, averaged over starts, err too often."""
+    alarms, allowed = {"average": 0, "mixture": 0}, 0.05
+    for seed in range(300):
+        x = np.random.default_rng(seed).choice([-1.0, 1.0], 3000)
+        worth, steps = 0.0, np.log1p(0.2 * x).tolist()
+        highest = 0.0
+        for t, step in enumerate(steps, 1):  # a start before every value
+            worth = (worth + 1.0) * math.exp(step)
+            highest = max(highest, worth / t)
+        alarms["average"] += highest >= 1 / allowed
+        alarms["mixture"] += bool(StartMixture(1.0, 3000).add(x).max() >= math.log(1 / allowed))
+    error = {
+        name: stats.binomtest(count, 300, allowed, alternative="greater").pvalue
+        for name, count in alarms.items()
+    }
+    assert error["average"] < 0.001 < error["mixture"], alarms
 
 
 def test_a_test_that_ignores_what_was_looked_at_before_would_be_caught() -> None:
-    """The same lives, judged by a t-test after every batch: far too many alarms."""
+    """Judged by a t-test after every batch: far too many alarms."""
     alarms = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
         values = rng.normal(size=4000)
         looks = np.arange(250, 4001, 250)
         z = np.array([values[:n].mean() * math.sqrt(n) for n in looks])
-        alarms += bool((z < stats.norm.ppf(DELTA / 2)).any())
-    assert stats.binomtest(alarms, 100, DELTA / 2, alternative="greater").pvalue < 0.001
+        alarms += bool((z < stats.norm.ppf(DELTA / 4)).any())
+    assert stats.binomtest(alarms, 100, DELTA / 4, alternative="greater").pvalue < 0.001
 
 
 @pytest.mark.parametrize(
@@ -74,24 +198,124 @@ def test_a_test_that_ignores_what_was_looked_at_before_would_be_caught() -> None
         Life("items worth less", 0.85),
         Life("the policy is broken", 1.0, drop=0.3),
         Life("other items are shown", 1.0, skew=0.3),
+        Life("items worth less, absolute", 0.85, floor="absolute", a_day=1000),
+        Life("the policy is broken, over users", 1.0, drop=0.3, users=300, a_day=1000),
     ],
 )
 def test_what_goes_wrong_is_seen(life: Life) -> None:
-    at = lives(life, decisions=12_000, count=10)
-    assert all(math.isfinite(one) for one in at), at
+    at = stops(life, replace(SMALL, decisions=12_000, delta=0.2), 8)
+    assert np.isfinite(at).all(), at
+
+
+@pytest.mark.parametrize("life", [Life("items worth less", 0.85), Life("other items", 1, skew=0.2)])
+def test_a_late_fault_is_found_nearly_as_soon_as_an_early_one(life: Life) -> None:
+    """Within 2.5 times the delay; with one start it takes far longer."""
+    watch = replace(SMALL, decisions=40_000, delta=0.1, length=40_000)
+    late = replace(life, after=20_000)
+    early = float(np.median(stops(life, watch, 12)))
+    for length, soon in ((40_000, True), (None, False)):
+        at = stops(late, replace(watch, length=length), 12) - 20_000
+        assert (np.median(at[at > 0]) <= 2.5 * early) is np.bool_(soon)
 
 
 def test_margin_that_is_spent_does_not_stop() -> None:
     """Below the floor by what the round may spend: fine; without that credit: an alarm."""
     rng = np.random.default_rng(0)
     reward = (rng.random(20_000) < 0.27).astype(float)  # V(pi0) would be .3
-    w, w0 = np.ones(20_000), np.full(20_000, 0.3 / 0.27)
-    for credit, stops in ((0.03, False), (0.0, True)):
-        test = FloorTest(
-            Promise(Floor(0.95)), by="items", r_max=1.0, credit=credit, holdout=0.0, delta=0.01
-        )
-        test.add(reward, w, w0)
-        assert test.refuted is stops
+    for credit, stopped in ((0.03, False), (0.0, True)):
+        evidence = EpochEvidence([floor_part(credit=credit)], delta=0.01, length=20_000)
+        evidence.add(rows(reward, p_pi0=0.5 * 0.3 / 0.27))
+        assert evidence.refuted is stopped
+
+
+def test_promises_share_one_delta() -> None:
+    """Parts are added up with their weights, so several that are half sure stop together."""
+    reward = np.tile([0.0, 0.0, 0.0, 1.0], 200)
+
+    def stopped(count: int) -> tuple[EpochEvidence, int | None]:
+        parts = [floor_part(replace(RELATIVE, name=f"{k}")) for k in range(count)]
+        evidence = EpochEvidence(parts, delta=0.01, length=1000)
+        one = rows(reward, p_pi0=0.6)
+        evidence.add(replace(one, rewards={f"{k}": reward for k in range(count)}))
+        return evidence, evidence.stopped_after
+
+    alone, first = stopped(1)
+    together, second = stopped(20)
+    assert first is not None and second is not None and second <= first
+    assert sum(part.weight for part in together.parts) == pytest.approx(1)
+    assert [part.name for part in together.parts if part.refuted] == ["0, by items"]
+    part, propensities = alone.parts
+    assert part.share == 1 and part.log_evidence > math.log(1 / 0.01)
+    assert "evidence" in part.words and "must reach 0" in part.words
+    assert propensities.share == 0 and not propensities.refuted
+
+
+def test_a_unit_has_one_value_in_a_cycle() -> None:
+    """The mean of its decisions in the cycle, or its first decision in the epoch."""
+    reward = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    unit, at = ["a", "a", "a", "b", "a", "c"], [0.0, 1.0, 2.0, 3.0, 10.0, 20.0]
+    expected: dict[UnitRows, list[list[float]]] = {
+        "all": [[1 / 3, 0.0], [1.0]],
+        "first": [[1.0, 0.0], []],
+    }
+    for units, values in expected.items():
+        part = floor_part(ABSOLUTE, units=units)
+        evidence = EpochEvidence([part], delta=0.01, length=1000, cycle=10.0)
+        evidence.add(rows(reward, at=at, unit=unit))
+        mixture = StartMixture(0.7, 1000)
+        for cycle in values:
+            mixture.hold(0.3 - np.array(cycle))
+            mixture.close()
+        assert part.log_evidence == pytest.approx(mixture.log_evidence)
+        assert evidence.parts[0].clock == "cycles"
+        assert "values of units in whole cycles" in evidence.parts[0].words
+
+
+def test_a_cycle_that_is_not_over_says_nothing() -> None:
+    evidence = EpochEvidence([floor_part(ABSOLUTE)], delta=0.01, length=1000, cycle=1000.0)
+    evidence.add(rows(np.zeros(999)))
+    assert evidence.parts[0].log_evidence == pytest.approx(0.0) and not evidence.refuted
+    evidence.add(rows([0.0, 0.0], at=[999.0, 1000.0]))
+    assert evidence.stopped_after == 1000
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -0.1, 1.1])
+@pytest.mark.parametrize("promise", [RELATIVE, ABSOLUTE])
+def test_a_reward_that_cannot_be_judged_is_refused_and_changes_nothing(
+    promise: Promise, reward: float
+) -> None:
+    parts = [floor_part(promise), floor_part(replace(RELATIVE, name="other"))]
+    evidence = EpochEvidence(parts, delta=0.01, length=1000, cycle=10.0)
+    good = rows(np.zeros(30), p_pi0=0.6)
+    evidence.add(replace(good, rewards={"reward": np.zeros(30), "other": np.ones(30)}))
+    before = evidence.parts
+    bad = {"reward": np.array([0.5, reward]), "other": np.ones(2)}
+    with pytest.raises(DataError, match=r"rewards lie in \[0, 1\], as was declared"):
+        evidence.add(replace(rows([0.5, 0.5]), rewards=bad))
+    assert evidence.parts == before and evidence.n == 30
+
+
+def test_what_is_no_number_is_refused() -> None:
+    mixture = StartMixture(1.0, 10)
+    for value in (math.nan, math.inf, -1.1):
+        with pytest.raises(DataError, match="is a number that is at least -1"):
+            mixture.add(np.array([value]))
+    assert mixture.log_evidence == 0
+    evidence = EpochEvidence([floor_part()], delta=0.01, length=10)
+    with pytest.raises(DataError, match="need less term"):
+        evidence.add(rows([1.0], p_pi0=math.nan))
+    with pytest.raises(DataError, match="times are numbers"):
+        evidence.add(rows([1.0], at=[math.nan]))
+    with pytest.raises(DataError, match=r"lies in \[0, 1\]"):
+        evidence.add(rows([1.0], places=np.array([math.nan])))
+    with pytest.raises(DataError, match="needs the unit of each decision"):
+        over_units = floor_part(units="all")
+        EpochEvidence([over_units], delta=0.01, length=10).add(rows([1.0]))
+    with pytest.raises(ConfigError, match="length is at least 1"):
+        StartMixture(1.0, 0)
+    with pytest.raises(ConfigError, match="a cycle takes some seconds"):
+        EpochEvidence([floor_part()], delta=0.01, length=10, cycle=0.0)
+    assert evidence.n == 0 and not evidence.refuted
 
 
 def test_both_ways_of_weighing_have_the_mean_they_should() -> None:
@@ -109,11 +333,22 @@ def test_both_ways_of_weighing_have_the_mean_they_should() -> None:
 
 
 def test_a_propensity_that_is_not_the_policys_stops() -> None:
-    test = PropensityTest(0.01)
-    test.add(np.random.default_rng(0).random(1000), 0)
-    assert not test.refuted and not test.doubtful
-    test.add(np.array([0.5]), 1)
-    assert test.refuted
+    evidence = EpochEvidence([floor_part()], delta=0.01, length=1000)
+    evidence.add(rows(np.ones(1000), places=np.random.default_rng(0).random(1000)))
+    assert not evidence.refuted and not any(part.doubtful for part in evidence.parts)
+    evidence.add(rows([1.0], places=np.array([0.5]), wrong=1))
+    assert evidence.stopped_after == 1001
+    assert "1 were logged with another probability" in evidence.parts[1].words
+
+
+def test_places_are_weighed_against_uniform_ones() -> None:
+    """Their likelihood from the first place on is the Dirichlet mixture's, by hand."""
+    places, part = np.random.default_rng(0).beta(2, 1, 500), PropensityPart()
+    path = part.add(places, np.arange(500))
+    counts = np.bincount((places * 16).astype(int), minlength=16)
+    mixed = sum(math.lgamma(c + 0.5) - math.lgamma(0.5) for c in counts.tolist())
+    mixed += math.lgamma(8) - math.lgamma(508) + 500 * math.log(16)
+    assert part.log_evidence == pytest.approx(mixed) and path[-1] == pytest.approx(mixed)
 
 
 def test_confidence_sequences_hold_at_all_times() -> None:
@@ -140,6 +375,6 @@ def test_contexts_that_move_are_noticed() -> None:
     assert drift.worst[0] == 1
 
 
-def test_levels_of_all_tests_a_campaign_may_need_sum_to_delta() -> None:
-    spent = sum(delta_of_test(0.05, 3, 5, epoch) for epoch in range(1, 60)) * 3 * 5
+def test_levels_of_all_epochs_a_campaign_may_need_sum_to_delta() -> None:
+    spent = sum(delta_of_epoch(0.05, 3, epoch) for epoch in range(1, 60)) * 3
     assert spent == pytest.approx(0.05)

@@ -302,15 +302,22 @@ def forecasts(
 @app.command()
 def monitor(
     replications: Annotated[
-        int, typer.Option(min=1, help="Lives without a fault; of those with one, a tenth.")
-    ] = 2000,
-    decisions: Annotated[int, typer.Option(min=1, help="How long each is watched.")] = 100_000,
-    out: Annotated[Path | None, typer.Option(help="File for the page.")] = None,
+        int, typer.Option(min=1, help="Lives without a fault; of others, a twentieth.")
+    ] = 400,
+    decisions: Annotated[int, typer.Option(min=1, help="How long each is watched.")] = 60_000,
+    late: Annotated[int, typer.Option(min=10, help="Decisions before the latest fault.")] = 100_000,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the page; its figure goes beside it.")
+    ] = None,
 ) -> None:
     """How often the safety monitor stops without cause, and how soon with one."""
-    from depsue_research.monitor import monitor_table
+    from depsue_research.monitor import monitor_page
 
-    _print_and_keep(monitor_table(replications, decisions), out)
+    command = f"depsue-research monitor --replications {replications} --decisions {decisions}"
+    command += f" --late {late}" + ("" if out is None else f" --out {out}")
+    figure = None if out is None else out.with_suffix(".png")
+    lines = monitor_page(replications, decisions, command, late=late, figure=figure)
+    _print_and_keep(lines, out)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from depsue.bounds.hcope import (
 )
 from depsue.bounds.normal import Normal, Pilot
 from depsue.bounds.smoothing import SMOOTHING_SCALES, Smoothing, log_sums, smoothing_from_sums
+from depsue.bounds.starts import StartMixture
 from depsue.errors import ConfigError, short
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Smoothing",
     "anticipated",
     "best_bet",
+    "StartMixture",
     "betting_lower",
     "bound_named",
     "hcope_from_rewarded",

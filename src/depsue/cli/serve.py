@@ -45,6 +45,13 @@ def serve(
             help=f"False alarms of the monitor, at most; default {defaults.FALSE_ALARMS:g}."
         ),
     ] = None,
+    cycle: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of a whole cycle, for absolute floors and those over units; default "
+            f"{defaults.CYCLE:g}."
+        ),
+    ] = None,
     on_gone: Annotated[
         str | None,
         typer.Option(
@@ -102,6 +109,7 @@ def serve(
             ("combine", combine),
             ("holdout", holdout),
             ("delta", delta),
+            ("cycle", cycle),
             ("on_gone", on_gone),
             ("most_waiting", most_waiting),
             ("pi0_url", pi0_url),

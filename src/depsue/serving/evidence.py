@@ -1,87 +1,120 @@
-"""Evidence against a promise that may be looked at after every decision.
+"""Evidence against the promises of a served policy, which may be looked at after every decision.
 
-While a policy serves, a decision was drawn from the policy with probability 1 - h and from pi0 with
-probability h, the holdout. Its reward is weighed for both in two ways:
+**Terms.** While a policy serves, a decision was drawn from the policy with probability 1 - h and
+from pi0 with probability h, the holdout. Its reward is weighed for both in two ways:
 
 - by items: w = p_policy / p and w0 = p_pi0 / p, where p is the mixture of the two. This uses every
   decision, and sees soonest that the shown items are worth less.
 - by holdout: w = 1 / (1 - h) if the policy decided, else 0, and w0 = 1 / h if the holdout did. This
   sees anything that goes wrong with the policy's decisions, and needs more of them.
 
-Against a relative floor rho the terms are r (w - rho w0), against an absolute floor they are r w.
-The promise is about the mean of these terms. The round's need is the floor, less the margin that
-the round may spend.
+Against a relative floor rho a term is y = r (w - rho w0), against an absolute floor y = r w. The
+need is the floor, less the margin that the round may spend (0 less that margin if relative).
 
-Evidence that the mean lies below the need is what a bet against the need would have earned: a fixed
-fraction is staked on every term, and the winnings are averaged over a fixed grid of fractions. If
-the mean of each term, given all earlier ones, is at least the need, the evidence ever reaches
-1 / delta with probability at most delta (Ville). That is why every look is free.
+**Evidence** that the mean of terms lies below the need is what bets against it would have earned,
+from every start at once (`depsue.bounds.StartMixture`, where it is proved): if the promise is kept,
+it ever reaches 1 / delta with probability at most delta. That is why every look is free.
+
+**Whole cycles.** An absolute floor with busy and slow hours, and a mean over units (users), whose
+heavy users come first and often, hold on average and not at every decision. They are judged by
+whole cycles of a declared length (a day): products begin and are looked at between cycles only.
+Where the promise is over units, a unit has one value in a cycle: the mean of the terms of its
+decisions in it; or it has one value ever, the term of its first decision. The null is then about
+the units that come in a cycle, whoever they are: the same users on every day are the same users,
+and a promise over the users of a month needs a cycle in which nearly all of them come.
+
+**One budget.** Each promise, in each way of weighing, and the propensities are a part with a
+weight; the weights sum to 1. Parts on the same clock (decisions, or cycles) see the same past, so
+the weighted sum of their evidence is a test supermartingale as well and stops at 1 / delta. Sums on
+two clocks are not added (within a cycle the one is no martingale in the past of the other): each
+stops at 1 / delta, and as they begin at the weights of their parts, which sum to 1, false alarms
+are at most delta in all. A part alone stops at 1 / (weight x delta), as if delta were split;
+together they stop sooner.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
-from depsue.data.checks import FloatArray, IntArray, Mask, read_only
+from depsue import defaults
+from depsue.bounds import StartMixture
+from depsue.data.checks import FloatArray, IntArray, Mask, first_bad
+from depsue.errors import DataError, is_real, require, require_delta, short
 from depsue.promises import Promise
 
 Weighing = Literal["items", "holdout"]
-FRACTIONS: FloatArray = read_only(0.5 ** np.arange(1, 12))
-"""Bets, as fractions of the largest that cannot lose everything."""
+Clock = Literal["decisions", "cycles"]
+UnitRows = Literal["first", "all"]
 BINS = 16
 """Of the places of actions in their distributions."""
-SHOWN = 0.05
-"""Error rate of the confidence sequences that pages show."""
+AUDITS = 32
+"""Starts of the test of propensities."""
 
 
-class SequentialTest(ABC):
-    """A claim, and the evidence against it.
+@dataclass(frozen=True, eq=False)
+class JudgedRows:
+    """Decisions whose rewards are complete, in the order in which they were made.
+
+    Args:
+        at: (n,) when, in seconds.
+        held: (n,) whether the holdout decided.
+        p_policy, p_pi0: (n,) of the action.
+        holdout: (n,) its share at the time.
+        rewards: (n,) for each promise by name.
+        within: (n,) which rows a promise is about, by name; a promise that is not here is about
+            all.
+        unit: (n,) of the decision, where the promise is over units.
+        audited: (m,) rows whose distribution was computed again, ascending.
+        places: (m,) in [0, 1], of their actions in their distributions.
+        wrong: how many of them were logged with another probability.
+    """
+
+    at: FloatArray
+    held: Mask
+    p_policy: FloatArray
+    p_pi0: FloatArray
+    holdout: FloatArray
+    rewards: Mapping[str, FloatArray]
+    within: Mapping[str, Mask]
+    unit: Sequence[Hashable] | None = None
+    audited: IntArray | None = None
+    places: FloatArray | None = None
+    wrong: int = 0
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+class Part(ABC):
+    """One claim, and the evidence against it.
 
     Args:
         name: of the claim.
-        delta: the probability of a false alarm, over all time.
+        clock: when it may be looked at.
     """
 
-    def __init__(self, name: str, delta: float) -> None:
-        self.name, self.delta = name, delta
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name, self.clock = name, clock
 
     @property
     @abstractmethod
     def log_evidence(self) -> float:
-        """The logarithm of the evidence; at log(1 / delta) the claim is refuted."""
+        """The logarithm of the evidence."""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """How the test stands, in a sentence."""
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the evidence is enough."""
-        return self.log_evidence >= math.log(1 / self.delta)
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether it has come half the way, in the logarithm."""
-        return self.log_evidence >= 0.5 * math.log(1 / self.delta)
-
-    @property
-    def share(self) -> float:
-        """How far it has come, in the logarithm: 0 at the start, 1 where the claim is refuted."""
-        return min(max(self.log_evidence / math.log(1 / self.delta), 0.0), 1.0)
-
-    @property
-    def _so_far(self) -> str:
-        return f"evidence {math.exp(min(self.log_evidence, 700)):.3g} of {1 / self.delta:,.0f}"
+        """What it is about and how much it has seen, in words."""
 
 
-class FloorTest(SequentialTest):
-    """Evidence that one promise is not kept.
+class FloorPart(Part):
+    """Evidence that one promise, weighed in one way, is not kept.
 
     Args:
         promise: the promise.
@@ -89,7 +122,9 @@ class FloorTest(SequentialTest):
         r_max: the largest reward.
         credit: margin per decision that the round spends.
         holdout: the share of traffic on pi0.
-        delta: the probability of a false alarm, over all time.
+        length: decisions that the round is for; None has one start only.
+        units: what counts where the promise is over units: the first decision of a unit, or the
+            mean over all of a cycle; None where each decision stands for itself.
     """
 
     def __init__(
@@ -100,105 +135,350 @@ class FloorTest(SequentialTest):
         r_max: float,
         credit: float,
         holdout: float,
-        delta: float,
+        length: int | None,
+        units: UnitRows | None = None,
     ) -> None:
-        super().__init__(f"{promise.name}, by {by}", delta)
-        self.promise, self.by = promise, by
+        whole = units is not None or promise.floor.ratio is None
+        super().__init__(f"{promise.name}, by {by}", "cycles" if whole else "decisions")
+        self.promise, self.by, self.units, self.r_max = promise, by, units, r_max
         self.need = (promise.floor.absolute or 0.0) - credit
-        self._ratio = promise.floor.ratio
-        largest = r_max / max(1 - holdout, 1e-9)  # of a term
-        self._evidence = BettingEvidence(max(largest - self.need, 1e-12))
-        self.n, self._sum = 0, 0.0
+        largest = r_max / max(1 - holdout, 1e-9)  # of a term, and so of a unit's mean
+        self.mixture = StartMixture(max(largest - self.need, 1e-12), length)
+        self._sums: FloatArray = np.zeros(0)
+        self._counts: FloatArray = np.zeros(0)
 
-    def add(self, reward: FloatArray, w: FloatArray, w0: FloatArray) -> None:
-        """Take in (n,) rewards with their weights for the policy and for pi0."""
-        terms = reward * (w if self._ratio is None else w - self._ratio * w0)
-        self._evidence.add(self.need - terms)
-        self.n += len(terms)
-        self._sum += float(terms.sum())
+    def values(self, rows: JudgedRows) -> tuple[IntArray, FloatArray]:
+        """(rows, values): (m,) rows that the promise is about, and need - y of each; checked."""
+        every = np.arange(len(rows))
+        mask = rows.within.get(self.promise.name)
+        at = every if mask is None else every[mask]
+        reward = np.asarray(rows.rewards[self.promise.name])[at]
+        first_bad(
+            ~((reward >= 0) & (reward <= self.r_max)),
+            reward,
+            f"rewards lie in [0, {self.r_max:g}], as was declared",
+            self.promise.name,
+            "leave out the decision, and count it",
+        )
+        w, w0 = weights(rows.p_policy[at], rows.p_pi0[at], rows.held[at], rows.holdout[at], self.by)
+        ratio = self.promise.floor.ratio
+        values = self.need - reward * (w if ratio is None else w - ratio * w0)
+        self.mixture.check(values)
+        return at, values
+
+    def hold(self, values: FloatArray, unit: IntArray | None) -> None:
+        """Take in (n,) values of a cycle that is not over.
+
+        Args:
+            values: need - y.
+            unit: (n,) numbers of units in the cycle, from 0.
+        """
+        if unit is None:
+            self.mixture.hold(values)
+            return
+        if len(unit) == 0:
+            return
+        sums, counts = self._sums, self._counts
+        size = max(len(sums), int(unit.max()) + 1)
+        self._sums = np.asarray(np.bincount(unit, values, minlength=size), dtype=np.float64)
+        self._counts = np.asarray(np.bincount(unit, minlength=size), dtype=np.float64)
+        self._sums[: len(sums)] += sums
+        self._counts[: len(counts)] += counts
+
+    def close(self) -> None:
+        """End a cycle."""
+        if self.units is not None:
+            came = self._counts > 0
+            self.mixture.hold(self._sums[came] / self._counts[came])
+            self._sums, self._counts = np.zeros(0), np.zeros(0)
+        self.mixture.close()
 
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence that the mean of the terms lies below the need."""
-        return self._evidence.log_evidence
+        return self.mixture.log_evidence
 
     @property
     def words(self) -> str:
-        """How the test stands, in a sentence."""
-        mean = self._sum / max(self.n, 1)
-        value = "V(pi) - rho V(pi0)" if self._ratio is not None else "V(pi)"
-        return (
-            f"{value} is {mean:.4g} on {self.n:,} decisions, needed is {self.need:.4g}; "
-            f"{self._so_far}"
-        )
+        """What it is about and how much it has seen, in words."""
+        value = "V(pi)" if self.promise.floor.ratio is None else "V(pi) - rho V(pi0)"
+        what = "decisions" if self.units is None else "values of units"
+        cycles = " in whole cycles" if self.clock == "cycles" else ""
+        return f"{value} must reach {self.need:.4g}; {self.mixture.n:,} {what}{cycles}"
 
 
-class PropensityTest(SequentialTest):
+class PropensityPart(Part):
     """Evidence that shown actions do not follow the distributions they are said to be drawn from.
 
     The place of an action in its distribution, with chance where it has mass, is uniform on
-    [0, 1] if it was drawn from it. The evidence is the likelihood of the bins that the places fall
-    into under the mixture of all distributions over bins (Dirichlet with parameters 1/2), against
-    the uniform one.
+    [0, 1] if it was drawn from it. The likelihood of the bins that the places fall into under the
+    mixture of all distributions over bins (Dirichlet with parameters 1/2), against the uniform one,
+    is a martingale, whatever came before. As with `StartMixture` there is one from the first
+    decision on, with half of the weight, and others that begin evenly over the declared length.
 
     Args:
-        delta: the probability of a false alarm, over all time.
+        length: decisions that the round is for; None has one start only.
     """
 
-    def __init__(self, delta: float) -> None:
-        super().__init__("propensities", delta)
-        self.counts: IntArray = np.zeros(BINS, dtype=np.int64)
-        self.wrong, self.n = 0, 0
+    def __init__(self, length: int | None = None) -> None:
+        super().__init__("propensities", "decisions")
+        self._starts = np.zeros(1) if length is None else np.arange(AUDITS) * (length / AUDITS)
+        more = AUDITS - 1
+        self._log_weights = np.log([1.0] if length is None else [0.5] + [0.5 / more] * more)
+        self._counts = np.zeros((1, BINS))  # of each likelihood that has begun
+        self._logs = np.zeros(1)
+        self.wrong = 0
 
-    def add(self, places: FloatArray, wrong: int) -> None:
-        """Take in (n,) places in [0, 1], and how many logged propensities were not the policy's."""
-        bins = np.minimum((places * BINS).astype(np.int64), BINS - 1)
-        self.counts += np.bincount(bins, minlength=BINS)
-        self.n += len(places)
+    @staticmethod
+    def check(places: FloatArray) -> None:
+        """A DataError for a place outside [0, 1]."""
+        first_bad(
+            ~((places >= 0) & (places <= 1)),
+            places,
+            "the place of an action in its distribution lies in [0, 1]",
+            "places",
+            "look at the policy's probabilities",
+        )
+
+    def add(self, places: FloatArray, number: IntArray, wrong: int = 0) -> FloatArray:
+        """(m,) the logarithm of the evidence after each of (m,) places in [0, 1].
+
+        Args:
+            places: of actions in their distributions.
+            number: (m,) of the decisions, from 0, ascending.
+            wrong: how many logged propensities were not the policy's.
+        """
         self.wrong += wrong
+        bins = np.minimum((places * BINS).astype(np.int64), BINS - 1)
+        begun = np.searchsorted(self._starts, number, side="right")
+        cuts = [0, *(np.flatnonzero(np.diff(begun)) + 1).tolist(), len(bins)]
+        pieces = [
+            self._add(bins[first:last], int(begun[first]))
+            for first, last in zip(cuts, cuts[1:], strict=False)
+            if last > first
+        ]
+        return np.concatenate(pieces) if pieces else np.zeros(0)
+
+    def _add(self, bins: IntArray, begun: int) -> FloatArray:
+        """The same of places that lie between two starts."""
+        more = begun - len(self._logs)
+        counts = np.vstack([self._counts, np.zeros((more, BINS))])
+        logs = np.concatenate([self._logs, np.zeros(more)])
+        came = np.cumsum(np.eye(BINS)[bins], axis=0)
+        before = counts[:, bins] + came[np.arange(len(bins)), bins] - 1
+        n = counts.sum(axis=1)[:, None] + np.arange(len(bins))
+        paths = logs[:, None] + np.cumsum(np.log((before + 0.5) / (n + BINS / 2) * BINS), axis=1)
+        self._counts, self._logs = counts + came[-1], paths[:, -1]
+        return np.asarray(self._mixed(paths))
+
+    def _mixed(self, logs: FloatArray) -> FloatArray:
+        """(m,) the mixture of (begun, m) likelihoods; those to come are worth 1."""
+        weighted = logs + self._log_weights[: len(logs), None]
+        left = float(np.exp(self._log_weights[len(logs) :]).sum())
+        most = np.maximum(weighted.max(axis=0), 0.0)
+        return np.asarray(most + np.log(np.exp(weighted - most).sum(axis=0) + left * np.exp(-most)))
 
     @property
     def log_evidence(self) -> float:
         """The logarithm of the evidence against uniform places."""
-        n, half = int(self.counts.sum()), 0.5
-        mixed = sum(math.lgamma(c + half) - math.lgamma(half) for c in self.counts.tolist())
-        mixed += math.lgamma(BINS * half) - math.lgamma(n + BINS * half)
-        return mixed + n * math.log(BINS)
-
-    @property
-    def refuted(self) -> bool:
-        """Whether a logged propensity was wrong, or the frequencies refute them all."""
-        return self.wrong > 0 or super().refuted  # one wrong propensity is no matter of chance
+        return float(self._mixed(self._logs[:, None])[0])
 
     @property
     def words(self) -> str:
-        """How the test stands, in a sentence."""
+        """What it is about and how much it has seen, in words."""
         wrong = f"; {self.wrong:,} were logged with another probability" if self.wrong else ""
-        return (
-            f"shown actions against their propensities: {self.n:,} decisions, {self._so_far}{wrong}"
+        n = int(self._counts[0].sum())
+        return f"shown actions against their propensities: {n:,} decisions{wrong}"
+
+
+@dataclass(frozen=True)
+class PartEvidence:
+    """One part, as it stands.
+
+    Args:
+        name: of the claim.
+        clock: when it may be looked at: after each decision, or after whole cycles.
+        weight: of the part; all weights sum to 1.
+        log_evidence: the logarithm of its evidence.
+        share: of the way to where it alone would stop, in the logarithm.
+        refuted: whether the policy must stop, and this part says so loudest.
+        words: how it stands, in a sentence.
+    """
+
+    name: str
+    clock: Clock
+    weight: float
+    log_evidence: float
+    share: float
+    refuted: bool
+    words: str
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it has come half the way, in the logarithm."""
+        return not self.share < 0.5
+
+
+class EpochEvidence:
+    """The evidence of one epoch against all promises together: a pure function of its rows.
+
+    Args:
+        floors: a part for each promise and way of weighing.
+        delta: the probability that the epoch stops without cause, over all time.
+        length: decisions that the round is for; None has one start only.
+        cycle: seconds of a whole cycle.
+    """
+
+    def __init__(
+        self,
+        floors: Sequence[FloorPart],
+        *,
+        delta: float,
+        length: int | None,
+        cycle: float = defaults.CYCLE,
+    ) -> None:
+        require(is_real(cycle) and 0 < cycle < np.inf, "a cycle takes some seconds",
+                found=short(cycle), cure="a day is 86400")  # fmt: skip
+        self.delta, self._threshold = require_delta(delta), math.log(1 / delta)
+        self._cycle_seconds = cycle
+        self._floors, self._propensities = tuple(floors), PropensityPart(length)
+        self._parts: tuple[Part, ...] = (*floors, self._propensities)
+        self._weight = 1 / len(self._parts)
+        self.n = 0
+        """Decisions so far."""
+        self.stopped_after: int | None = None
+        """Decisions after which the evidence first was enough; None if it never was."""
+        self._loudest: set[str] = set()
+        self._origin: float | None = None
+        self._cycle = 0
+        self._numbers: dict[Hashable, int] = {}  # of the units of the cycle
+        self._known: set[Hashable] = set()  # units whose first decision has come
+
+    def add(self, rows: JudgedRows) -> None:
+        """Take in rows; a DataError where one cannot be judged, and then none is taken in."""
+        if len(rows) == 0:
+            return
+        first_bad(~np.isfinite(rows.at), rows.at, "times are numbers", "at", "look at the clock")
+        values = [part.values(rows) for part in self._floors]
+        if rows.places is not None:
+            self._propensities.check(rows.places)
+        if any(part.units is not None for part in self._floors) and rows.unit is None:
+            raise DataError(
+                "a promise over units needs the unit of each decision",
+                column="unit",
+                found="rows without units",
+                cure="send the unit with each decision",
+            )
+        self._add_decisions(rows, values)
+        self._add_cycles(rows, values)
+        self.n += len(rows)
+
+    def _add_decisions(
+        self, rows: JudgedRows, values: Sequence[tuple[IntArray, FloatArray]]
+    ) -> None:
+        paths: dict[str, FloatArray] = {}
+        for part, (at, x) in zip(self._floors, values, strict=True):
+            if part.clock == "decisions":
+                before = part.log_evidence
+                paths[part.name] = _by_row(len(rows), at, before, part.mixture.add(x))
+        before = self._propensities.log_evidence
+        audited = np.zeros(0, dtype=np.int64) if rows.audited is None else rows.audited
+        places = np.zeros(0) if rows.places is None else rows.places
+        path = self._propensities.add(places, self.n + audited, rows.wrong)
+        paths[self._propensities.name] = _by_row(len(rows), audited, before, path)
+        if rows.wrong:  # one wrong propensity is no matter of chance
+            self._stop(len(rows), self._propensities.name)
+        total = np.logaddexp.reduce(list(paths.values()), axis=0) + math.log(self._weight)
+        enough = np.flatnonzero(~(total < self._threshold))
+        if len(enough):
+            row = int(enough[0])
+            self._stop(row + 1, max(paths, key=lambda name: float(paths[name][row])))
+
+    def _add_cycles(self, rows: JudgedRows, values: Sequence[tuple[IntArray, FloatArray]]) -> None:
+        whole = [(part, *pair) for part, pair in zip(self._floors, values, strict=True)
+                 if part.clock == "cycles"]  # fmt: skip
+        if not whole:
+            return
+        if self._origin is None:
+            self._origin = float(rows.at[0])
+        numbers = np.floor((rows.at - self._origin) / self._cycle_seconds).astype(np.int64)
+        # a row that comes late counts in the cycle that is open
+        numbers = np.maximum.accumulate(np.maximum(numbers, self._cycle))
+        cuts = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(rows)]
+        for first, last in zip(cuts, cuts[1:], strict=False):
+            if numbers[first] != self._cycle:
+                self._close([part for part, _, _ in whole], first)
+                self._cycle = int(numbers[first])
+            unit, counts = self._units(rows, first, last)
+            for part, at, x in whole:
+                own = slice(*np.searchsorted(at, [first, last]))
+                place, value = at[own] - first, x[own]
+                if part.units is None or unit is None:
+                    part.hold(value, None)
+                else:
+                    mask = counts[place] if part.units == "first" else np.ones(len(place), bool)
+                    part.hold(value[mask], unit[place][mask])
+
+    def _units(self, rows: JudgedRows, first: int, last: int) -> tuple[IntArray | None, Mask]:
+        """Numbers of the rows' units in the cycle, and whether a row is the first of its unit."""
+        fresh = np.ones(last - first, dtype=bool)
+        if rows.unit is None or all(part.units is None for part in self._floors):
+            return None, fresh
+        numbers, known = self._numbers, self._known
+        unit = np.empty(last - first, dtype=np.int64)
+        remembers = any(part.units == "first" for part in self._floors)
+        for k, name in enumerate(rows.unit[first:last]):
+            unit[k] = numbers.setdefault(name, len(numbers))
+            if remembers:
+                fresh[k] = name not in known
+                known.add(name)
+        return unit, fresh
+
+    def _close(self, parts: Sequence[FloorPart], row: int) -> None:
+        """End a cycle before a row, and look."""
+        for part in parts:
+            part.close()
+        self._numbers.clear()
+        logs = [part.log_evidence for part in parts]
+        total = float(np.logaddexp.reduce(logs)) + math.log(self._weight)
+        if not total < self._threshold:
+            self._stop(row, parts[int(np.argmax(logs))].name)
+
+    def _stop(self, row: int, name: str) -> None:
+        self._loudest.add(name)
+        after = self.n + row
+        self.stopped_after = after if self.stopped_after is None else min(after, self.stopped_after)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the evidence has ever been enough; it stays so."""
+        return self.stopped_after is not None
+
+    @property
+    def parts(self) -> tuple[PartEvidence, ...]:
+        """Every part, as it stands."""
+        return tuple(self._part(part) for part in self._parts)
+
+    def _part(self, part: Part) -> PartEvidence:
+        log_evidence, refuted = part.log_evidence, part.name in self._loudest
+        alone = math.log(1 / (self._weight * self.delta))
+        share = 1.0 if refuted else min(max(log_evidence / alone, 0.0), 1.0)
+        evidence = math.exp(min(log_evidence, 700.0))
+        return PartEvidence(
+            name=part.name,
+            clock=part.clock,
+            weight=self._weight,
+            log_evidence=log_evidence,
+            share=share,
+            refuted=refuted,
+            words=f"{part.words}; evidence {evidence:.3g} of {math.exp(alone):,.0f}",
         )
 
 
-class BettingEvidence:
-    """Evidence against the claim that the mean of these values is at most 0.
-
-    Args:
-        limit: values are at least -limit.
-    """
-
-    def __init__(self, limit: float) -> None:
-        self._bets = FRACTIONS / limit
-        self._logs = np.zeros(len(FRACTIONS))
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values, each >= -limit."""
-        for place, bet in enumerate(self._bets.tolist()):
-            self._logs[place] += float(np.log1p(bet * values).sum())
-
-    @property
-    def log_evidence(self) -> float:
-        """The logarithm of what the bets have earned on average."""
-        return float(np.logaddexp.reduce(self._logs)) - math.log(len(self._logs))
+def _by_row(n: int, at: IntArray, before: float, path: FloatArray) -> FloatArray:
+    """(n,) evidence after each row, from that after the rows `at` which have a value."""
+    newest = np.searchsorted(at, np.arange(n), side="right")
+    return np.concatenate([[before], path])[newest]
 
 
 def weights(
@@ -219,77 +499,12 @@ def weights(
     return p_policy / mixed, p_pi0 / mixed
 
 
-def delta_of_test(delta: float, rounds: int, tests: int, epoch: int) -> float:
-    """Of one test in the j-th epoch of a round: delta is split over all that a campaign may need.
+def delta_of_epoch(delta: float, rounds: int, epoch: int) -> float:
+    """Of the j-th epoch of a round: delta is split over all epochs that a campaign may need.
 
     Args:
         delta: for the campaign's life.
         rounds: K.
-        tests: in parallel.
         epoch: j, from 1: another policy, or a resumption, begins a new one.
     """
-    return delta / rounds / tests * 2.0**-epoch
-
-
-class ConfidenceSequence:
-    """A mean with a confidence sequence: right at all times together in 95% of runs.
-
-    Args:
-        r_max: values lie in [0, r_max].
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self._scales = SMOOTHING_SCALES * r_max
-        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
-        self.n, self._sum, self._r_max = 0, 0.0, r_max
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values."""
-        self._low += log_sums(values, self._scales)
-        self._high += log_sums(self._r_max - values, self._scales)
-        self.n += len(values)
-        self._sum += float(values.sum())
-
-    @property
-    def limits(self) -> tuple[float, float, float]:
-        """(mean, lower, upper)."""
-        if self.n == 0:
-            return math.nan, 0.0, self._r_max
-        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
-        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
-        return self._sum / self.n, low, high
-
-
-class ContextDrift:
-    """Whether contexts are still like those of the logs that certified the policy.
-
-    Args:
-        mean, deviation: (d,) of the logs' contexts.
-        n: how many they are.
-    """
-
-    def __init__(self, mean: FloatArray, deviation: FloatArray, n: int) -> None:
-        self._mean, self._deviation, self._reference = mean, deviation, n
-        self._sum, self.n = np.zeros(len(mean)), 0
-
-    def add(self, contexts: FloatArray) -> None:
-        """Take in (n, d) contexts."""
-        self._sum += np.asarray(contexts, dtype=np.float64).sum(axis=0)
-        self.n += len(contexts)
-
-    @property
-    def worst(self) -> tuple[int, float]:
-        """(column, standard errors) of the mean that has moved most."""
-        if self.n < 100:
-            return 0, 0.0
-        spread = np.where(self._deviation > 0, self._deviation, np.inf)
-        error = spread * math.sqrt(1 / self.n + 1 / self._reference)
-        apart = np.abs(self._sum / self.n - self._mean) / error
-        return int(apart.argmax()), float(apart.max())
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether a mean has moved by more than chance explains, looked at again and again."""
-        d = len(self._mean)
-        looks = math.log(max(self.n, 2)) * d / 0.001
-        return self.worst[1] > math.sqrt(2 * math.log(looks))
+    return delta / rounds * 2.0**-epoch

@@ -2,7 +2,7 @@
 
 `Monitor` watches what serves, epoch by epoch. An epoch begins when a policy is deployed and when a
 stopped policy is resumed. `MonitorRun` is the work of one epoch: it takes in decisions whose
-waiting time has closed, in the order they were made, and adds them to the tests of `evidence`.
+waiting time has closed, in the order they were made, and adds them to the epoch's `evidence`.
 
 All that a run knows comes from the store. After a restart the same epoch is read again from its
 first decision, so a crash neither loses evidence nor spends delta a second time.
@@ -21,19 +21,22 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from depsue import defaults
+from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.logs import LoggedData
 from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.errors import DepsueError, short
 from depsue.promises import Promise
 from depsue.serving.evidence import (
-    ConfidenceSequence,
-    ContextDrift,
-    FloorTest,
-    PropensityTest,
-    SequentialTest,
+    EpochEvidence,
+    FloorPart,
+    JudgedRows,
+    PartEvidence,
+    UnitRows,
     Weighing,
-    delta_of_test,
+    delta_of_epoch,
     weights,
 )
 from depsue.serving.joining import rewards_by_rule, used_reward
@@ -45,10 +48,12 @@ from depsue.serving.store import Store
 log = logging.getLogger(__name__)
 FEWEST, MOST = 100, 4000
 """Decisions that are read in one step: few while most are still open, more to catch up."""
+SHOWN = 0.05
+"""Error rate of the confidence sequences that pages show."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
-           "context", "candidates")  # fmt: skip
+           "context", "unit", "candidates")  # fmt: skip
 
 
 class MonitorState(StrEnum):
@@ -185,21 +190,26 @@ class Monitor:
         return [] if self.run is None else self.run.findings
 
     def _begun(self, epoch: MonitorEpoch) -> MonitorRun:
+        logs = self._logs(epoch.served)
         return MonitorRun(
             epoch,
             self._settings,
             tuple(self._campaign.settings.explore.promises),
             self._campaign.rounds,
-            drift=self._drift(epoch.served),
+            length=defaults.WATCHED if logs is None else len(logs),
+            drift=None if logs is None else self._drift(logs),
         )
 
-    def _drift(self, served: ServedPolicy) -> ContextDrift | None:
-        """Compares contexts with those of the logs that the policy was certified on."""
+    def _logs(self, served: ServedPolicy) -> LoggedData | None:
+        """That the policy was certified on; None where they cannot be read."""
         try:
-            logs = self._campaign.logs(max(served.round - 1, 0))
+            return self._campaign.logs(max(served.round - 1, 0))
         except (DepsueError, OSError) as problem:
             log.warning("no reference for contexts", extra={"found": short(str(problem))})
             return None
+
+    @staticmethod
+    def _drift(logs: LoggedData) -> ContextDrift:
         weight = np.bincount(logs.context, minlength=len(logs.contexts)) / len(logs)
         x = np.asarray(logs.contexts, dtype=np.float64)
         mean = weight @ x
@@ -213,17 +223,18 @@ class ClosedDecisions:
 
     Args:
         ids: (n,) of the decisions.
-        at: when the newest was made.
+        at: (n,) when they were made.
         contexts: (n,) by column.
         action: (n,) places of the items.
         held: (n,) whether the holdout decided.
         propensity, p_policy, p_pi0: (n,) of the action.
         holdout: (n,) its share at the time.
+        unit: (n,) as requested.
         rewards: as `Store.read` gives them.
     """
 
     ids: list[str]
-    at: float
+    at: FloatArray
     contexts: list[dict[str, Any]]
     action: IntArray
     held: Mask
@@ -231,6 +242,7 @@ class ClosedDecisions:
     p_policy: FloatArray
     p_pi0: FloatArray
     holdout: FloatArray
+    unit: list[str | None]
     rewards: Sequence[Any]
 
     @classmethod
@@ -238,7 +250,7 @@ class ClosedDecisions:
         """From rows of the store."""
         return cls(
             ids=[row.id for row in rows],
-            at=float(rows[-1].at),
+            at=np.array([row.at for row in rows], dtype=np.float64),
             contexts=[msgspec.json.decode(row.context) for row in rows],
             action=np.array([row.action for row in rows]),
             held=np.array([row.decided_by == "holdout" for row in rows]),
@@ -246,6 +258,7 @@ class ClosedDecisions:
             p_policy=np.array([row.p_policy for row in rows]),
             p_pi0=np.array([row.p_pi0 for row in rows]),
             holdout=np.array([row.holdout for row in rows]),
+            unit=[row.unit for row in rows],
             rewards=rewards,
         )
 
@@ -256,12 +269,82 @@ class ClosedDecisions:
         """(w, w0), each (n,): the weights for the policy and for pi0."""
         return weights(self.p_policy, self.p_pi0, self.held, self.holdout, by)
 
+    def usable(self, reward: FloatArray, r_max: float) -> Mask:
+        """(n,) whether reward and probabilities lie in their ranges."""
+        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
+        return np.asarray(known & (reward >= 0) & (reward <= r_max))
+
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
         if promise.segment is None:
             return np.ones(len(self), dtype=bool)
         column, value = promise.segment
         return np.array([as_text(row.get(column)) == as_text(value) for row in self.contexts])
+
+
+class ConfidenceSequence:
+    """A mean with a confidence sequence: right at all times together in 95% of runs.
+
+    Args:
+        r_max: values lie in [0, r_max].
+    """
+
+    def __init__(self, r_max: float) -> None:
+        self._scales = SMOOTHING_SCALES * r_max
+        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
+        self.n, self._sum, self._r_max = 0, 0.0, r_max
+
+    def add(self, values: FloatArray) -> None:
+        """Take in (n,) values."""
+        self._low += log_sums(values, self._scales)
+        self._high += log_sums(self._r_max - values, self._scales)
+        self.n += len(values)
+        self._sum += float(values.sum())
+
+    @property
+    def limits(self) -> tuple[float, float, float]:
+        """(mean, lower, upper)."""
+        if self.n == 0:
+            return math.nan, 0.0, self._r_max
+        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
+        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
+        return self._sum / self.n, low, high
+
+
+class ContextDrift:
+    """Whether contexts are still like those of the logs that certified the policy.
+
+    Args:
+        mean, deviation: (d,) of the logs' contexts.
+        n: how many they are.
+    """
+
+    def __init__(self, mean: FloatArray, deviation: FloatArray, n: int) -> None:
+        self._mean, self._deviation, self._reference = mean, deviation, n
+        self._sum, self.n = np.zeros(len(mean)), 0
+
+    def add(self, contexts: FloatArray) -> None:
+        """Take in (n, d) contexts."""
+        self._sum += np.asarray(contexts, dtype=np.float64).sum(axis=0)
+        self.n += len(contexts)
+
+    @property
+    def worst(self) -> tuple[int, float]:
+        """(column, standard errors) of the mean that has moved most."""
+        if self.n < 100:
+            return 0, 0.0
+        spread = np.where(self._deviation > 0, self._deviation, np.inf)
+        error = spread * math.sqrt(1 / self.n + 1 / self._reference)
+        apart = np.abs(self._sum / self.n - self._mean) / error
+        return int(apart.argmax()), float(apart.max())
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a mean has moved by more than chance explains, looked at again and again."""
+        d = len(self._mean)
+        looks = math.log(max(self.n, 2)) * d / 0.001
+        return self.worst[1] > math.sqrt(2 * math.log(looks))
 
 
 @dataclass(eq=False)
@@ -273,38 +356,49 @@ class MonitorRun:
         settings: waiting time, rule, default, holdout and delta.
         promises: of the campaign.
         rounds: K.
+        length: decisions that the round is for; starts of a fault are spread over them.
+        unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
         points: the live values over time.
         mismatched: rewards that name another item than was decided.
+        unjudged: rewards and probabilities outside their range, which no test can use.
     """
 
     epoch: MonitorEpoch
     settings: ServingSettings
     promises: tuple[Promise, ...]
     rounds: int
+    length: int = defaults.WATCHED
+    unit_rows: UnitRows = "all"
     drift: ContextDrift | None = None
     points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
+    unjudged: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
         ways = ways if self.settings.holdout > 0 else ways[:1]
-        tests = len(ways) * len(self.promises) + 1
-        delta = delta_of_test(self.settings.delta, self.rounds, tests, self.epoch.number)
         mapping = self.served.mapping
-        self._floor_tests = [
-            FloorTest(
+        floors = [
+            FloorPart(
                 promise,
                 by=by,
-                r_max=mapping.r_max if promise.r_max is None else promise.r_max,
+                r_max=self._r_max(promise),
                 credit=self.served.credits.get(promise.name, 0.0),
                 holdout=self.settings.holdout,
-                delta=delta,
+                length=self.length,
+                units=None if mapping.unit is None else self.unit_rows,
             )
             for promise in self.promises
             for by in ways
         ]
-        self._propensity_test = PropensityTest(delta)
+        self.evidence = EpochEvidence(
+            floors,
+            delta=delta_of_epoch(self.settings.delta, self.rounds, self.epoch.number),
+            length=self.length,
+            cycle=self.settings.cycle,
+        )
+        """Against all promises together, and by part."""
         self._policy = ConfidenceSequence(mapping.r_max)
         self._pi0 = ConfidenceSequence(mapping.r_max)
         self._margin, self._novel = 0.0, 0
@@ -334,10 +428,14 @@ class MonitorRun:
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return False
-        self.after = int(rows[-1].seq)
         counted = [row for row in rows if self._counts(row)]
-        if counted:
-            self._take(ClosedDecisions.of(counted, rewards))
+        closed = ClosedDecisions.of(counted, rewards) if counted else None
+        if closed is not None:
+            self._judge(closed)
+        # rows that were not judged are read again; those that were must not be judged twice
+        self.after = int(rows[-1].seq)
+        if closed is not None:
+            self._note(closed)
         return True
 
     @property
@@ -346,7 +444,10 @@ class MonitorRun:
         if self.served.is_pi0:
             words = "pi0 serves: there is nothing to fall back to"
             return [MonitorFinding("pi0", MonitorState.HEALTHY, words)]
-        findings = [_finding(test) for test in (*self._floor_tests, self._propensity_test)]
+        findings = [_finding(part) for part in self.evidence.parts]
+        if self.unjudged:
+            words = f"{self.unjudged:,} rewards or probabilities are outside their range"
+            findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
             findings.append(MonitorFinding("shown items", MonitorState.WATCH, words))
@@ -376,29 +477,47 @@ class MonitorRun:
         same = same and (served.is_pi0 or row.holdout == self.settings.holdout)
         return same and row.decided_by != "pi0" and row.candidates is None
 
-    def _take(self, closed: ClosedDecisions) -> None:
+    def _reward(self, closed: ClosedDecisions) -> FloatArray:
+        """(n,) the reward that the campaign goes by."""
         mapping = self.served.mapping
         raw = rewards_by_rule(closed.ids, closed.rewards, mapping.reward, self.settings)
-        reward = used_reward(raw, mapping)
-        for test in self._floor_tests:
-            promise, earned = test.promise, reward
+        return used_reward(raw, mapping)
+
+    def _judge(self, closed: ClosedDecisions) -> None:
+        """Add rows to the evidence, all or none."""
+        reward, unjudged = self._reward(closed), 0
+        rewards, within = {}, {}
+        for promise in self.promises:
+            earned = reward
             if promise.reward is not None:
                 earned = rewards_by_rule(closed.ids, closed.rewards, promise.reward, self.settings)
-            mask = closed.within(promise)
-            w, w0 = closed.weighed(test.by)
-            test.add(earned[mask], w[mask], w0[mask])
-        self._audit(closed)
-        if self.drift is not None:
-            self.drift.add(self.served.reader.contexts(closed.contexts))
-        decided = dict(zip(closed.ids, closed.action.tolist(), strict=True))
-        self.mismatched += sum(
-            row.shown is not None and row.shown != decided.get(row.decision, row.shown)
-            for row in closed.rewards
+            mask, usable = closed.within(promise), closed.usable(earned, self._r_max(promise))
+            unjudged += int((mask & ~usable).sum())
+            rewards[promise.name], within[promise.name] = earned, mask & usable
+        audited, places, wrong = self._audited(closed)
+        self.evidence.add(
+            JudgedRows(
+                at=closed.at,
+                held=closed.held,
+                p_policy=closed.p_policy,
+                p_pi0=closed.p_pi0,
+                holdout=closed.holdout,
+                rewards=rewards,
+                within=within,
+                unit=closed.unit,
+                audited=audited,
+                places=places,
+                wrong=wrong,
+            )
         )
-        self._note(closed, reward)
+        self.unjudged += unjudged
 
-    def _audit(self, closed: ClosedDecisions) -> None:
-        """Compute the distributions of some rows again, and place their actions in them."""
+    def _r_max(self, promise: Promise) -> float:
+        """The largest reward that a promise is about."""
+        return self.served.mapping.r_max if promise.r_max is None else promise.r_max
+
+    def _audited(self, closed: ClosedDecisions) -> tuple[IntArray, FloatArray, int]:
+        """(rows, places, wrong) of some rows whose distributions are computed again."""
         sample = np.arange(0, len(closed), max(1, len(closed) // AUDITED))
         contexts = self.served.reader.contexts([closed.contexts[k] for k in sample])
         own, base = self.served.distributions(contexts)
@@ -406,31 +525,40 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((np.abs(p / closed.propensity[sample] - 1) > TOLERANCE).sum())
+        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
-        self._propensity_test.add(np.clip(below + chance * p, 0.0, 1.0), wrong)
+        return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
 
-    def _note(self, closed: ClosedDecisions, reward: FloatArray) -> None:
+    def _note(self, closed: ClosedDecisions) -> None:
         """Add to the live values, which pages show and no test uses."""
-        held, action = closed.held, closed.action
-        self._policy.add(reward[~held])
+        if self.drift is not None:
+            self.drift.add(self.served.reader.contexts(closed.contexts))
+        decided = dict(zip(closed.ids, closed.action.tolist(), strict=True))
+        self.mismatched += sum(
+            row.shown is not None and row.shown != decided.get(row.decision, row.shown)
+            for row in closed.rewards
+        )
+        reward = self._reward(closed)
+        usable = closed.usable(reward, self.served.mapping.r_max)
+        held, own, action = closed.held & usable, ~closed.held & usable, closed.action
+        self._policy.add(reward[own])
         if held.any():
             self._pi0.add(reward[held])
-        self._novel += int((self.served.catalogue.novel[action] & ~held).sum())
-        self.shown += np.bincount(action[~held], minlength=len(self.shown))
-        self.earned += np.bincount(action[~held], reward[~held], minlength=len(self.shown))
+        self._novel += int((self.served.catalogue.novel[action] & own).sum())
+        self.shown += np.bincount(action[own], minlength=len(self.shown))
+        self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
         w, w0 = closed.weighed("items")
         floor = self.promises[0].floor
         need = (floor.ratio or 0.0) * w0 * reward + (floor.absolute or 0.0)
-        self._margin += float((w * reward - need).sum())
+        self._margin += float((w * reward - need)[usable].sum())
         n = self._policy.n
         if not n or (self.points and n < 1.02 * self.points[-1].n):
             return
         self.points.append(
             MonitorPoint(
-                at=closed.at,
+                at=float(closed.at[-1]),
                 n=n,
                 policy=self._policy.limits,
                 pi0=self._pi0.limits if self._pi0.n else None,
@@ -440,10 +568,10 @@ class MonitorRun:
         )
 
 
-def _finding(test: SequentialTest) -> MonitorFinding:
+def _finding(part: PartEvidence) -> MonitorFinding:
     state = MonitorState.HEALTHY
-    if test.refuted:
+    if part.refuted:
         state = MonitorState.STOPPED
-    elif test.doubtful:
+    elif part.doubtful:
         state = MonitorState.WATCH
-    return MonitorFinding(test.name, state, test.words, test.share)
+    return MonitorFinding(part.name, state, part.words, part.share)

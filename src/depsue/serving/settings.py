@@ -34,6 +34,7 @@ class ServingSettings:
         combine: the reward of a decision with several: the first, the largest, or their sum.
         holdout: share of traffic that stays on pi0.
         delta: how often the monitor may raise a false alarm, over the campaign's life.
+        cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
         on_gone: while the store is gone, go on from "pi0" into a spool, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
@@ -44,6 +45,7 @@ class ServingSettings:
     combine: str = defaults.COMBINE
     holdout: float = defaults.HOLDOUT
     delta: float = defaults.FALSE_ALARMS
+    cycle: float = defaults.CYCLE
     on_gone: str = defaults.ON_GONE
     most_waiting: int = defaults.MOST_WAITING
     pi0_url: str | None = None
@@ -56,6 +58,8 @@ class ServingSettings:
             (self.combine in RULES, f"combine is one of {', '.join(RULES)}", self.combine),
             (is_real(self.holdout) and 0 <= self.holdout <= 0.5, "holdout must lie in [0, 0.5]",
              self.holdout),
+            (is_real(self.cycle) and 0 < self.cycle <= 3.2e7, "cycle: up to a year, in seconds",
+             self.cycle),
             (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
             (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
              self.most_waiting),
