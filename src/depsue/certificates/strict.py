@@ -27,7 +27,7 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import StreamedFold, UnitNumbers
 from depsue.data.terms import ConservativeTerms, WeightedTerms
-from depsue.errors import require
+from depsue.errors import require, short
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import hash_of
