@@ -1,4 +1,7 @@
-"""Dry runs of a campaign: plan its next round, compute a certificate again. Nothing is recorded."""
+"""Dry runs of a campaign: plan a round, rehearse a verdict, compute a certificate again.
+
+Nothing is recorded, and no delta is spent.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import numpy as np
 
 from depsue import rng
 from depsue.campaigns.campaign import Campaign
-from depsue.campaigns.files import PARTS
+from depsue.campaigns.files import PARTS, load_candidate
+from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, MixtureLadder, verify
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
 from depsue.exploration.plan import Plan, plan_round
+from depsue.exploration.rehearsal import Rehearsal, rehearse
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
@@ -45,6 +50,31 @@ def plan_next_round(campaign: Campaign, explore: ExploreSettings, watch: Watch =
             propensities=tested,
             watch=watch,
         )
+
+
+def rehearse_round(campaign: Campaign, watch: Watch = silent) -> Rehearsal:
+    """How likely the newest candidate passes: from rows that may be read, and no certifying row.
+
+    Args:
+        campaign: whose.
+        watch: shows progress.
+    """
+    k = campaign.round
+    recorded = campaign.newest_candidate(k)
+    reads = campaign.ledger.reads(campaign.name, k, recorded.policy_hash, by=campaign.by)
+    with rng.one_thread():
+        watch("logs", 0, 1, "")
+        state = campaign.state()
+        inputs = state.inputs(campaign.decisions(state))
+        watch("logs", 1, 1, f"{len(state.newest):,} rows in the newest logs")
+        folder = campaign.files.candidate(k, recorded.policy_hash)
+        facts = CandidateFacts.of(recorded)
+        candidate = load_candidate(folder, facts, inputs, campaign.outside)
+        attempt = reads.count(inputs.folds.data) + 1
+        watch("rehearsal", 0, 1, "")
+        rehearsal = rehearse(candidate, inputs, reads.delta_of_attempt(facts.delta, attempt))
+        watch("rehearsal", 1, 1, "")
+    return rehearsal
 
 
 def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -> tuple[str, ...]:

@@ -206,6 +206,12 @@ def train(
 @app.command()
 def certify(
     name: Name,
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse", help="Only say how likely a pass is; no certifying row is read."
+        ),
+    ] = False,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -217,10 +223,18 @@ def certify(
     The certifying rows are read by one verdict. The same command again prints that verdict: it
     cannot be retried into passing.
     """
+    from depsue import codec
     from depsue.certificates import Certificate
     from depsue.progress import bars
 
     campaign = open_campaign(name, home, ledger, by)
+    if rehearse:
+        from depsue.campaigns.dry_runs import rehearse_round
+
+        with interruptible(), bars(not quiet and not as_json) as watch:
+            rehearsal = rehearse_round(campaign, watch)
+        typer.echo(codec.encode(rehearsal, indent=1) if as_json else str(rehearsal))
+        return
     with interruptible(), bars(not quiet and not as_json) as watch:
         attempt = campaign.certify(watch=watch)
     lines = [f"attempt {attempt.attempt}: {attempt.state}"]

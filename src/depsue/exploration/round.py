@@ -411,6 +411,12 @@ def independent_values(readable: LoggedData, certify: LoggedData) -> float:
     return min(len(certify.units) / less, float(len(certify)))
 
 
+def some_contexts(rows: LoggedData) -> LoggedData:
+    """The rows, or those of some contexts where contexts times actions are too many to compare."""
+    every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
+    return rows.take(np.flatnonzero(rows.context % every == 0)) if every > 1 else rows
+
+
 def _sharpened(
     rules: Rules,
     levels: MixtureLadder,
@@ -436,10 +442,7 @@ def _sharpened(
         units: put what the bounds of several promises cost on one scale.
         level: the boldest that is likely to pass; the bound is to be tight from the first to it.
     """
-    rows = folds.select
-    every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
-    if every > 1:
-        rows = rows.take(np.flatnonzero(rows.context % every == 0))
+    rows = some_contexts(folds.select)
     times, names = len(folds.certify) / len(rows), [promise.name for promise in rules.promises]
     trial = PromiseTest(rows, replace(rules, control=control), rules.delta, logging_policy)
     first = trial.evidence(levels.parts)
