@@ -225,15 +225,18 @@ class Ledger:
         }
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
-            key = {"campaign": campaign, "data_hash": data_hash}
-            if transaction.first(schema.supplements, **key) is None:
-                registering.register(
-                    transaction, campaign, round, data_hash, known_by, fractions, fresh=True
-                )
-                transaction.add(schema.supplements, "supplement", data_hash, values)
-            row = transaction.first(schema.supplements, **key)
-            assert row is not None
-            return schema.record(ObservationRecord, row)
+            key = {"campaign": campaign, "round": round, "data_hash": data_hash}
+            for seen in (schema.observations, schema.supplements):
+                row = transaction.first(seen, **key)
+                if row is not None:
+                    return schema.record(ObservationRecord, row)
+            registering.register(
+                transaction, campaign, round, data_hash, known_by, fractions, fresh=False
+            )
+            transaction.add(schema.supplements, "supplement", data_hash, values)
+            newest = transaction.observation(campaign, round)
+            assert newest is not None
+            return schema.record(ObservationRecord, newest)
 
     def declare_family(
         self, name: str, *, shares: Mapping[str, float], floor: float | None, by: str
