@@ -170,15 +170,8 @@ class Ledger:
             fractions: shares of learn, select and certify.
             fresh: declared: no row was registered before, where only contents could tell.
         """
+        values = _observed(campaign, round, data_hash, rows, source, summary)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
-        values = {
-            "campaign": campaign,
-            "round": round,
-            "data_hash": checked_hash(data_hash, "the data's hash"),
-            "rows": checked_count(rows, "rows", 1),
-            "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
-        }
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
             if transaction.first(schema.observations, campaign=campaign, round=round) is None:
@@ -214,15 +207,8 @@ class Ledger:
 
         Arguments as for `observe`; rows that were there keep their folds.
         """
+        values = _observed(campaign, round, data_hash, rows, source, summary)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
-        values = {
-            "campaign": campaign,
-            "round": round,
-            "data_hash": checked_hash(data_hash, "the data's hash"),
-            "rows": checked_count(rows, "rows", 1),
-            "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
-        }
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
             key = {"campaign": campaign, "round": round, "data_hash": data_hash}
@@ -494,6 +480,25 @@ class Ledger:
         with self.database.reading() as connection:
             rows = connection.execute(schema.rows_of(table, **where)).all()
         return tuple(schema.record(kind, row) for row in rows)
+
+
+def _observed(
+    campaign: str,
+    round: int,
+    data_hash: str,
+    rows: int,
+    source: str,
+    summary: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What is written of an observation, checked."""
+    return {
+        "campaign": campaign,
+        "round": round,
+        "data_hash": checked_hash(data_hash, "the data's hash"),
+        "rows": checked_count(rows, "rows", 1),
+        "source": checked_name(source, "the source"),
+        "summary": checked_json(summary, "the summary"),
+    }
 
 
 def _require_observable(
