@@ -28,6 +28,7 @@ from depsue.promises import Promise as Promise
 from depsue.certificates import Certificate as Certificate
 from depsue.certificates import MixtureLadder as MixtureLadder
 from depsue.certificates import Reads as Reads
+from depsue.certificates import Registration as Registration
 from depsue.certificates import Rules as Rules
 from depsue.certificates import certify as certify
 from depsue.certificates import three_folds as three_folds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,10 +161,28 @@ def test_a_policy_that_cannot_be_hashed_is_still_recomputed() -> None:
     assert "mean is" in words(free, PI0)
 
 
-def test_another_campaign_or_fold_is_named() -> None:
-    assert "reward: mean is" in words(replace(MADE, campaign="summer"))
-    assert "reward: n is" in words(replace(MADE, fractions=(0.3, 0.05, 0.65)))
+def test_another_secret_or_fold_is_named() -> None:
+    assert MADE.registration is not None
+    other = replace(MADE.registration, secret="ab" * 32)
+    assert "reward: mean is" in words(replace(MADE, registration=other))
+    larger = replace(MADE.registration, fractions=(0.3, 0.05, 0.65))
+    assert "reward: n is" in words(replace(MADE, registration=larger))
+    assert "fractions" in words(replace(MADE, fractions=(0.3, 0.05, 0.65)))
     assert "the rows are of round 0, certified 1" in words(replace(MADE, round=1))
+
+
+def test_a_name_does_not_change_the_folds() -> None:
+    assert verify(replace(MADE, campaign="summer"), LOGS, POLICY).equal
+
+
+def test_a_certificate_of_older_rules_is_refused_with_the_cure() -> None:
+    text = json.loads(MADE.to_json())
+    del text["rules"], text["registration"]
+    older = replace(Certificate.from_json(json.dumps(text)), version="0.1.0")
+    assert (older.rules, older.registration) == (1, None)
+    cure = r"rules of version 1, this depsue has 2.*pip install depsue==0\.1\.0"
+    with pytest.raises(ConfigError, match=cure):
+        verify(older, LOGS, POLICY)
 
 
 @pytest.mark.parametrize("name", ["n", "delta", "mean", "bound", "need"])

@@ -31,7 +31,7 @@ from depsue.testing.ledgers import observe, sha, start
 def _works(ledger: Ledger, name: str = "autumn") -> None:
     before = len(ledger.journal())
     start(ledger, name)
-    assert len(ledger.journal()) == before + 4
+    assert len(ledger.journal()) == before + 5
 
 
 # what drivers say

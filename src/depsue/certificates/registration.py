@@ -50,8 +50,8 @@ class KnownLog:
         sketch: what its rows are known by.
         name: what to call it in a message.
         retries: whether its campaign declared retries.
-        may_return: whether contexts of these rows are expected to come back in fresh rows: earlier
-            rounds of the same campaign.
+        may_return: whether contexts of these rows are expected to come back in fresh rows, so that
+            contents do not tell: where the user declared it, or rows are of a later round.
     """
 
     registration: Registration
@@ -72,6 +72,7 @@ def placed(
     fresh: bool = False,
     secret: str | None = None,
     first: Registration | None = None,
+    extends: Registration | None = None,
 ) -> Registration:
     """The registration of a log: a new one, or that of the rows it shares with known logs.
 
@@ -83,17 +84,20 @@ def placed(
         family: the name of a family of its own, if the rows are new.
         retries: whether its campaign declared retries.
         fresh: the user declares that no row was registered before, where only contents (no times)
-            could tell.
+            could tell; the certificate says so.
         secret: one that is given instead of drawn, for rows that are new.
         first: of the campaign's first logs; rows that are named by their unit take its secret, so
             that a user's later rows fall into the fold of the earlier ones.
+        extends: of the rows that these are said to contain; taken where no view knows them again.
     """
     wanted = fractions
     shared = []
     for log in known:
-        overlap = sketch.overlap(log.sketch, contents=not (fresh or log.may_return))
+        overlap = sketch.overlap(log.sketch, contents=not log.may_return)
         if overlap:
             shared.append((log, overlap))
+    if not shared and extends is not None:
+        return extends
     if not shared:
         drawn, own = secret is None, secrets.token_hex(32) if secret is None else secret
         if first is not None and first.kind == sketch.kind == "unit":
@@ -115,7 +119,7 @@ def placed(
         ledger=ledger,
         fractions=wanted,
         encodings=max(log.registration.encodings for log in members),
-        declared_fresh=fresh,
+        declared_fresh=fresh or earliest.declared_fresh,
     )
     kinds_agree = all(
         log.registration.kind == earliest.kind and overlap.same.get(earliest.kind, False)
@@ -274,11 +278,11 @@ class Reads:
         registration = placed(
             sketch,
             checked_shares(fractions),
-            [entry.known(self.retries) for entry in self._state.logs],
+            [entry.known(self.retries, fresh or first is not None) for entry in self._state.logs],
             ledger=self._state.ledger,
             family=f"log {len(self._state.logs) + 1}",
             retries=self.retries,
-            fresh=fresh or first is not None,
+            fresh=fresh,
             secret=self._secret,
             first=first,
         )
@@ -359,8 +363,9 @@ class _Entry:
     registration: Registration
     sketch: LogSketch
 
-    def known(self, retries: bool) -> KnownLog:
-        return KnownLog(self.registration, self.sketch, f"data {self.data[:12]}", retries)
+    def known(self, retries: bool, may_return: bool) -> KnownLog:
+        name = f"data {self.data[:12]}"
+        return KnownLog(self.registration, self.sketch, name, retries, may_return)
 
     def to_json(self) -> dict[str, Any]:
         registration = codec.plain(self.registration)

@@ -99,6 +99,11 @@ def verify(
             f"{certificate.policy[:12]}"
         )
     differences += _different_shares(certificate, policy)
+    if certificate.fractions != certificate.registration.fractions:
+        differences.append(
+            f"fractions are {certificate.registration.fractions} as registered, certified "
+            f"{certificate.fractions}"
+        )
     folds = three_folds(
         logs, certificate.registration, units=certificate.units, group=certificate.group
     )

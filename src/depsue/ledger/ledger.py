@@ -170,15 +170,8 @@ class Ledger:
             fractions: shares of learn, select and certify.
             fresh: declared: no row was registered before, where only contents could tell.
         """
+        values = _observed(campaign, round, data_hash, rows, source, summary)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
-        values = {
-            "campaign": campaign,
-            "round": round,
-            "data_hash": checked_hash(data_hash, "the data's hash"),
-            "rows": checked_count(rows, "rows", 1),
-            "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
-        }
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
             if transaction.first(schema.observations, campaign=campaign, round=round) is None:
@@ -214,26 +207,22 @@ class Ledger:
 
         Arguments as for `observe`; rows that were there keep their folds.
         """
+        values = _observed(campaign, round, data_hash, rows, source, summary)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
-        values = {
-            "campaign": campaign,
-            "round": round,
-            "data_hash": checked_hash(data_hash, "the data's hash"),
-            "rows": checked_count(rows, "rows", 1),
-            "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
-        }
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
-            key = {"campaign": campaign, "data_hash": data_hash}
-            if transaction.first(schema.supplements, **key) is None:
-                registering.register(
-                    transaction, campaign, round, data_hash, known_by, fractions, fresh=True
-                )
-                transaction.add(schema.supplements, "supplement", data_hash, values)
-            row = transaction.first(schema.supplements, **key)
-            assert row is not None
-            return schema.record(ObservationRecord, row)
+            key = {"campaign": campaign, "round": round, "data_hash": data_hash}
+            for seen in (schema.observations, schema.supplements):
+                row = transaction.first(seen, **key)
+                if row is not None:
+                    return schema.record(ObservationRecord, row)
+            registering.register(
+                transaction, campaign, round, data_hash, known_by, fractions, fresh=False
+            )
+            transaction.add(schema.supplements, "supplement", data_hash, values)
+            newest = transaction.observation(campaign, round)
+            assert newest is not None
+            return schema.record(ObservationRecord, newest)
 
     def declare_family(
         self, name: str, *, shares: Mapping[str, float], floor: float | None, by: str
@@ -491,6 +480,25 @@ class Ledger:
         with self.database.reading() as connection:
             rows = connection.execute(schema.rows_of(table, **where)).all()
         return tuple(schema.record(kind, row) for row in rows)
+
+
+def _observed(
+    campaign: str,
+    round: int,
+    data_hash: str,
+    rows: int,
+    source: str,
+    summary: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What is written of an observation, checked."""
+    return {
+        "campaign": campaign,
+        "round": round,
+        "data_hash": checked_hash(data_hash, "the data's hash"),
+        "rows": checked_count(rows, "rows", 1),
+        "source": checked_name(source, "the source"),
+        "summary": checked_json(summary, "the summary"),
+    }
 
 
 def _require_observable(

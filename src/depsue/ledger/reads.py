@@ -39,7 +39,7 @@ def begin_read(
     )
     _require_none_open(transaction, campaign, round)
     family = registered(transaction, campaign, round - 1).family
-    attempt = 1 + earlier_attempts(transaction, declared, family)
+    attempt = 1 + earlier_attempts(transaction, declared, family, data_hash)
     values = {
         "campaign": campaign,
         "round": round,
@@ -67,6 +67,7 @@ def _continued(transaction: Transaction, own: Row, data_hash: str) -> int:
         cure="certify on new rows, or another candidate if the campaign declared retries",
     )
     if own.passed is None:
+        registered(transaction, own.campaign, own.round - 1)  # by older rules it would differ
         transaction.note("read continued", own.campaign, own.round, own.policy_hash)
     return int(own.attempt)
 

@@ -45,16 +45,19 @@ def register(
     declared = transaction.campaign(campaign, round, first=0)
     rows = transaction.all(schema.registrations)
     own = [row for row in rows if row.campaign == campaign]
-    first = _registration(own[0]) if own and round > 0 else None
+    before = [_registration(row) for row in own if row.round == round]
+    fresh = fresh or any(registration.declared_fresh for registration in before)
+    same = (campaign, round)
     registration = placed(
         sketch,
         fractions,
-        _known(transaction, rows, campaign),
+        [_known(transaction, row, same, may_return=fresh or round > 0) for row in rows],
         ledger=transaction.ledger,
         family=f"{transaction.ledger[:8]}-{len(rows) + 1}",
         retries=bool(declared.retries),
-        fresh=fresh or round > 0,
-        first=first,
+        fresh=fresh,
+        first=_registration(own[0]) if own and round > 0 else None,
+        extends=before[-1] if before else None,
     )
     values = {
         "campaign": campaign,
@@ -79,7 +82,7 @@ def require_registrable(
 ) -> None:
     """Refuse rows that a new campaign could not register; arguments as for `register`."""
     rows = transaction.all(schema.registrations)
-    known = _known(transaction, rows, "")
+    known = [_known(transaction, row, None, may_return=fresh) for row in rows]
     placed(sketch, fractions, known, ledger="", family="", retries=retries, fresh=fresh)
 
 
@@ -125,12 +128,14 @@ def require_extensible(transaction: Transaction, campaign: str, round: int) -> N
     )
 
 
-def earlier_attempts(transaction: Transaction, declared: Row, family: str) -> int:
+def earlier_attempts(
+    transaction: Transaction, declared: Row, family: str, data_hash: str
+) -> int:
     """How many attempts count before this campaign's next one; refuse if none may follow."""
     _require_joint_floor(transaction, declared.name)
     others = _of_family(transaction, declared.name)
     attempts = [
-        row for row in transaction.all(schema.reads, family=family) if row.campaign not in others
+        row for row in _attempts(transaction, family, data_hash) if row.campaign not in others
     ]
     encodings = max(
         (
@@ -175,8 +180,14 @@ def attempts_before(transaction: Transaction, campaign: str, data_hash: str) -> 
     family = rows[-1].family
     members = transaction.all(schema.registrations, family=family)
     encodings = max(_registration(row).encodings for row in members)
-    reads = transaction.all(schema.reads, family=family)
+    reads = _attempts(transaction, family, data_hash)
     return encodings + sum(row.campaign not in others for row in reads)
+
+
+def _attempts(transaction: Transaction, family: str, data_hash: str) -> list[Row]:
+    """Attempts on rows of a family; those by older rules are known by the hash of the data."""
+    older = transaction.all(schema.reads, family=data_hash)
+    return [*older, *transaction.all(schema.reads, family=family)]
 
 
 def checked_family(name: str, shares: Mapping[str, float], floor: float | None) -> dict[str, Any]:
@@ -269,19 +280,18 @@ def _largest_loss(campaign: Row) -> float:
     return max((1 - ratio for ratio in relative), default=1.0) if relative else 1.0
 
 
-def _known(transaction: Transaction, rows: Any, campaign: str) -> list[KnownLog]:
-    """What the ledger knows, oldest first."""
-    retries = {row.name: bool(row.retries) for row in transaction.all(schema.campaigns)}
-    return [
-        KnownLog(
-            _registration(row),
-            _sketch(row),
-            f"round {row.round} of campaign {row.campaign!r}",
-            retries=retries.get(row.campaign, False),
-            may_return=row.campaign == campaign,
-        )
-        for row in rows
-    ]
+def _known(
+    transaction: Transaction, row: Row, same: tuple[str, int] | None, *, may_return: bool
+) -> KnownLog:
+    """A log that the ledger knows; more rows of the `same` round contain it, whatever returns."""
+    campaign = transaction.first(schema.campaigns, name=row.campaign)
+    return KnownLog(
+        _registration(row),
+        _sketch(row),
+        f"round {row.round} of campaign {row.campaign!r}",
+        retries=campaign is not None and bool(campaign.retries),
+        may_return=may_return and (row.campaign, row.round) != same,
+    )
 
 
 def _registration(row: Row) -> Registration:

@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from depsue.certificates import FRACTIONS
+from depsue.data.identity import LogSketch
 from depsue.errors import ConfigError, DepsueError
 from depsue.ledger import Ledger, open_ledger
 
@@ -57,10 +59,47 @@ def start(ledger: Ledger, campaign: str = "spring", *, retries: bool = False) ->
         record(ledger, campaign, 1, policy)
 
 
-def observe(ledger: Ledger, campaign: str, round: int, data: str, by: str = "ana") -> None:
-    """Observe ten rows."""
+def observe(
+    ledger: Ledger,
+    campaign: str,
+    round: int,
+    data: str,
+    by: str = "ana",
+    *,
+    sketch: LogSketch | None = None,
+    fractions: tuple[float, float, float] = FRACTIONS,
+    fresh: bool = False,
+) -> None:
+    """Observe ten rows, or as many as a sketch is of."""
+    rows = 10 if sketch is None else sketch.rows
     ledger.observe(
-        campaign, round, data_hash=sha(data), rows=10, source="a.parquet", summary={}, by=by
+        campaign,
+        round,
+        data_hash=sha(data),
+        rows=rows,
+        source="a.parquet",
+        summary={},
+        by=by,
+        sketch=sketch,
+        fractions=fractions,
+        fresh=fresh,
+    )
+
+
+def observe_more(
+    ledger: Ledger, campaign: str, round: int, data: str, sketch: LogSketch | None = None
+) -> None:
+    """Replace what a round observed by more rows."""
+    rows = 20 if sketch is None else sketch.rows
+    ledger.observe_more(
+        campaign,
+        round,
+        data_hash=sha(data),
+        rows=rows,
+        source="b.parquet",
+        summary={},
+        by="ana",
+        sketch=sketch,
     )
 
 
@@ -127,7 +166,8 @@ class LedgerConformance:
             for deployment in ledger.deployments("spring")
         ]
         assert served == [("deploy", sha("p1"), "bo"), ("rollback", sha("pi0"), "cy")]
-        what = "campaign observation policy policy read verdict deploy rollback observation policy"
+        what = "campaign registration observation policy policy read verdict deploy rollback "
+        what += "registration observation policy"
         lines = ledger.journal("spring")
         assert [line.what for line in lines] == what.split()
         assert [line.at for line in lines] == sorted(line.at for line in lines)
@@ -250,7 +290,7 @@ class LedgerConformance:
     def test_another_candidate_is_refused_without_retries(self, ledger: Ledger) -> None:
         start(ledger)
         finish(ledger, "spring", 1, "p1", "d0", passed=False)
-        with refused("read by one verdict|attempt 2|ana read it at|without retries|new rows"):
+        with refused("read by one verdict|attempt 2|ana read them at|without retries|no verdict"):
             ledger.begin_read("spring", 1, sha("d0"), sha("p2"), "ana")
 
     def test_with_retries_it_is_the_next_attempt(self, ledger: Ledger) -> None:
@@ -402,7 +442,7 @@ class DurableConformance:
         start(open_ledger(address))
         before = open_ledger(address).journal()
         ledger = open_ledger(address, create=False)
-        assert ledger.journal() == before and len(before) == 4
+        assert ledger.journal() == before and len(before) == 5
 
     def test_two_certify_one_round_with_two_policies(self, address: str) -> None:
         start(open_ledger(address), retries=True)
