@@ -276,7 +276,10 @@ def monitor_page(
         yield ""
         yield f"![delay to detection by the start of the fault]({figure.name})"
         yield ""
-        yield "A hollow triangle is a fault that was not found in the decisions that were watched after it."
+        yield (
+            "A hollow triangle is a fault that was not found in the decisions that were watched "
+            "after it."
+        )
 
 
 def _alarm_line(name: str, life: Life, watch: Watch, lives: int) -> str:
