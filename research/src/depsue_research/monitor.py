@@ -275,6 +275,11 @@ def monitor_page(
         delay_figure(every).savefig(figure, dpi=110)
         yield ""
         yield f"![delay to detection by the start of the fault]({figure.name})"
+        yield ""
+        yield (
+            "A hollow triangle is a fault that was not found in the decisions that were watched "
+            "after it."
+        )
 
 
 def _alarm_line(name: str, life: Life, watch: Watch, lives: int) -> str:

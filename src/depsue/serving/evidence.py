@@ -91,7 +91,7 @@ class JudgedRows:
         return len(self.at)
 
 
-class Part(ABC):
+class EvidencePart(ABC):
     """One claim, and the evidence against it.
 
     Args:
@@ -113,7 +113,7 @@ class Part(ABC):
         """What it is about and how much it has seen, in words."""
 
 
-class FloorPart(Part):
+class FloorPart(EvidencePart):
     """Evidence that one promise, weighed in one way, is not kept.
 
     Args:
@@ -207,7 +207,7 @@ class FloorPart(Part):
         return f"{value} must reach {self.need:.4g}; {self.mixture.n:,} {what}{cycles}"
 
 
-class PropensityPart(Part):
+class PropensityPart(EvidencePart):
     """Evidence that shown actions do not follow the distributions they are said to be drawn from.
 
     The place of an action in its distribution, with chance where it has mass, is uniform on
@@ -342,7 +342,7 @@ class EpochEvidence:
         self.delta, self._threshold = require_delta(delta), math.log(1 / delta)
         self._cycle_seconds = cycle
         self._floors, self._propensities = tuple(floors), PropensityPart(length)
-        self._parts: tuple[Part, ...] = (*floors, self._propensities)
+        self._parts: tuple[EvidencePart, ...] = (*floors, self._propensities)
         self._weight = 1 / len(self._parts)
         self.n = 0
         """Decisions so far."""
@@ -459,7 +459,7 @@ class EpochEvidence:
         """Every part, as it stands."""
         return tuple(self._part(part) for part in self._parts)
 
-    def _part(self, part: Part) -> PartEvidence:
+    def _part(self, part: EvidencePart) -> PartEvidence:
         log_evidence, refuted = part.log_evidence, part.name in self._loudest
         alone = math.log(1 / (self._weight * self.delta))
         share = 1.0 if refuted else min(max(log_evidence / alone, 0.0), 1.0)
