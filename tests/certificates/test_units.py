@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,17 +42,15 @@ def own(*probabilities: float) -> OwnPolicy:
 
 def sessions(draw: np.random.Generator, users: int, pi: FloatArray = PI0) -> LoggedData:
     """Sessions that go on, nine times in ten, while the user clicks."""
-    unit, action, reward, time = [], [], [], []
+    columns: list[list[Any]] = [[], [], [], []]
     alive: IntArray = np.arange(users)
     for step in range(40):
         a = draw.choice(3, size=len(alive), p=pi)
         r = (draw.random(len(alive)) < Q[a]).astype(float)
-        for column, values in zip(
-            (unit, action, reward, time), (alive, a, r, 0 * r + step), strict=True
-        ):
+        for column, values in zip(columns, (alive, a, r, 0 * r + step), strict=True):
             column.append(values)
         alive = alive[draw.random(len(alive)) < 0.9 * r]
-    u, a, r, t = (np.concatenate(column) for column in (unit, action, reward, time))
+    u, a, r, t = (np.concatenate(column) for column in columns)
     order = draw.permutation(len(u))
     return LoggedData.from_arrays(
         contexts=np.zeros((len(u), 1)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,15 +23,13 @@ def sessions(seed: int, n: int, stays: str) -> tuple[LoggedData, OwnPolicy]:
     q = draw.uniform(0.05, 0.6, size=(4, 6))
     pi = 0.9 * draw.dirichlet(np.full(6, 2.0), size=4) + 0.1 / 6
     kind = draw.integers(4, size=n // 2)
-    unit, context, action, reward, time = [], [], [], [], []
+    columns: list[list[Any]] = [[], [], [], [], []]
     alive: IntArray = np.arange(len(kind))
     for step in range(MOST):
         x = kind[alive]
         a = (draw.random(len(x))[:, None] > np.cumsum(pi[x], axis=1)).sum(axis=1).clip(max=5)
         r = (draw.random(len(x)) < q[x, a]).astype(float)
-        for column, values in zip(
-            (unit, context, action, reward, time), (alive, x, a, r, 0 * r + step), strict=True
-        ):
+        for column, values in zip(columns, (alive, x, a, r, 0 * r + step), strict=True):
             column.append(values)
         chance: FloatArray = {
             "clicked": 0.3 + 0.5 * r,
@@ -37,8 +37,8 @@ def sessions(seed: int, n: int, stays: str) -> tuple[LoggedData, OwnPolicy]:
             "type": 0.2 + 0.15 * x,
         }[stays]
         alive = alive[draw.random(len(x)) < chance]
-    order = draw.permutation(sum(map(len, unit)))[:n]
-    u, x, a, r, t = (np.concatenate(c)[order] for c in (unit, context, action, reward, time))
+    order = draw.permutation(sum(len(part) for part in columns[0]))[:n]
+    u, x, a, r, t = (np.concatenate(column)[order] for column in columns)
     logs = LoggedData.from_arrays(
         contexts=CONTEXTS,
         context_rows=x,

@@ -72,8 +72,6 @@ def certify(
     rules.left(reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1))
     attempt = reads.begin(folds.data)
     delta = reads.delta_of_attempt(rules.delta, attempt)
-    certifying = folds.certify
-    estimated = isinstance(certifying, LoggedData) and certifying.estimating is not None
     level, best, tested = 0, tuple[Verdict, ...](), 0
     for verdicts in verdicts_on(ladder, folds.certify, rules, delta, logging_policy):
         passed = all(verdict.passed for verdict in verdicts)
@@ -83,7 +81,7 @@ def certify(
         if not passed:
             break
     return Certificate(
-        kind="estimated" if estimated else "strict",
+        kind="estimated" if _estimated(folds.certify) else "strict",
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
@@ -346,6 +344,13 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
     )
 
 
+def _estimated(rows: LoggedData | StreamedFold) -> bool:
+    """Whether the propensities of these rows were estimated."""
+    if isinstance(rows, LoggedData):
+        return rows.estimating is not None
+    return rows.stream.mapping.estimated is not None
+
+
 def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     """What the verdict rests on, in words."""
     rows = folds.certify
@@ -353,7 +358,7 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         *_on_registration(folds),
         "every estimated propensity is near enough to the probability with which its action was "
         "drawn: this is no strict certificate"
-        if isinstance(rows, LoggedData) and rows.estimating is not None
+        if _estimated(rows)
         else "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows of one unit are the sample; units are independent, and the promise is about the "
