@@ -1,5 +1,8 @@
 """The mapping: what may be declared, what it says of itself, and its file."""
 
+import tomllib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from depsue.data.mapping import (
     LogMapping,
     mapping_of,
     read_mapping,
+    seconds_of,
     to_toml,
     write_mapping,
 )
@@ -72,7 +76,7 @@ def test_what_a_certificate_must_say() -> None:
     assert words[0].startswith(
         "rewards are min(money + 5, 100), of which an item never shown earns"
     )
-    assert words[1].startswith("propensities were estimated: the frequency of each action in each")
+    assert words[1].startswith("propensities were estimated, on rows that certify nothing: the")
     assert words[2] == "only rows with slot = 1 are used"
     assert LogMapping("a", "b", "p").assumptions == ()
     (dropped,) = LogMapping("a", "b", "p", kept=0.75).assumptions
@@ -115,6 +119,31 @@ def test_what_is_refused(change: dict[str, Any], words: str) -> None:
 def test_propensities_are_logged_or_estimated() -> None:
     with pytest.raises(ConfigError, match="a column or estimated, not both"):
         LogMapping("a", "r", "p", estimated=EstimatedPropensities())
+
+
+def test_the_reward_window_is_declared_and_its_end_is_recorded() -> None:
+    mapping = mapping_of(BASE | {"window": "36h", "columns": {**BASE["columns"], "time": "t"}})
+    assert mapping.window == 36 * 3600 and mapping.until is None
+    assert "a reward is complete 36 h after its decision" in mapping.assumptions[-1]
+    now = datetime(2026, 11, 18, 12, tzinfo=UTC)
+    taken = mapping.taken_in(now)
+    assert taken.until == now - timedelta(hours=36)
+    assert mapping_of(tomllib.loads(to_toml(taken))) == taken
+    assert taken.taken_in(now + timedelta(hours=1)).until == now - timedelta(hours=35)
+    assert replace(taken, window=None).taken_in(now).until is None
+
+
+@pytest.mark.parametrize(
+    ("window", "seconds"), [("90s", 90), ("30m", 1800), ("7d", 604800), (5, 5), ("2.5", 2.5)]
+)
+def test_lengths_of_time(window: object, seconds: float) -> None:
+    assert seconds_of(window) == seconds
+
+
+@pytest.mark.parametrize("window", ["week", "", None, "7w", True])
+def test_what_is_no_length_of_time(window: object) -> None:
+    with pytest.raises(ConfigError, match="number of seconds, or a number with s, m, h or d"):
+        seconds_of(window)
 
 
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Logs out of files: sources are opened lazily, and a mapping says which column is what."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,15 @@ import pytest
 from pyarrow import feather
 
 from depsue.data.catalogue import Catalogue
-from depsue.data.mapping import EstimatedPropensities, LogMapping
-from depsue.data.reading import Source, mapped, open_source, read_from, read_mapped
+from depsue.data.logs import joined
+from depsue.data.mapping import EstimatedPropensities, LogMapping, seconds_of
+from depsue.data.reading import (
+    Source,
+    open_source,
+    read_from,
+    read_mapped,
+    words_on_younger,
+)
 from depsue.errors import ConfigError, DataError, FileError
 
 PLAIN = pl.DataFrame({"action": [1, 2, 3], "reward": [0.0, 1.0, 0.5]})
@@ -199,17 +207,77 @@ def test_slates_are_not_supported_yet() -> None:
 
 
 def test_estimated_propensities() -> None:
-    base = replace(MAPPING, propensity=None, keep_position=None, position=None)
-    every = replace(base, estimated=EstimatedPropensities(smoothing=1.0))
-    source = Source.of(TABLE)
-    propensities = source.collect(mapped(source, every))["propensity"].to_list()
-    assert propensities == pytest.approx([4 / 6, 2 / 6, 4 / 6, 4 / 6])
+    """Frequencies on a fixed share of the rows, which are marked: they will certify nothing."""
+    n = 2000
+    draw = np.random.default_rng(0)
+    shown, slot = draw.choice(["a", "b"], size=n, p=[0.7, 0.3]), draw.integers(2, size=n)
+    table = pl.DataFrame({"item": shown, "slot": slot, "click": np.zeros(n)})
+    source, base = Source.of(table), LogMapping("item", "click")
+    whole = replace(base, estimated=EstimatedPropensities(smoothing=1.0))
+    logs = read_mapped(source, whole, Catalogue.of(["a", "b"]))
+    mine = logs.estimating
+    assert mine is not None and abs(mine.mean() - 0.3) < 0.01
+    a = int((shown[mine] == "a").sum())
+    expected = np.where(shown == "a", a + 1, mine.sum() - a + 1) / (mine.sum() + 2)
+    assert np.allclose(logs.propensity, expected)
     grouped = replace(base, estimated=EstimatedPropensities(("slot",), 0.5))
-    table = source.collect(mapped(source, grouped))
-    assert table["propensity"].to_list() == pytest.approx([2.5 / 4, 1.5 / 4, 1.5 / 2, 2.5 / 4])
-    assert table["action"].to_list() == ["a", "b", "a", "a"]
+    logs = read_mapped(source, grouped, Catalogue.of(["a", "b"]))
+    first = mine & (slot == 0)
+    a = int((shown[first] == "a").sum())
+    in_group = np.where(shown == "a", a + 0.5, first.sum() - a + 0.5) / (first.sum() + 1)
+    assert np.allclose(logs.propensity[slot == 0], in_group[slot == 0])
+    assert logs.take([0, 5]).estimating is not None
+    assert joined([logs, replace(logs, estimating=None)]).estimating is not None
     with pytest.raises(ConfigError, match="logs need propensities"):
-        read_mapped(source, base, CATALOGUE)
+        read_mapped(source, base, Catalogue.of(["a", "b"]))
+
+
+def test_propensities_are_estimated_on_whole_units() -> None:
+    n = 3000
+    draw = np.random.default_rng(0)
+    table = pl.DataFrame(
+        {
+            "item": draw.choice(["a", "b"], size=n),
+            "click": np.zeros(n),
+            "who": [f"user {k}" for k in draw.integers(500, size=n)],
+        }
+    )
+    mapping = LogMapping("item", "click", unit="who", estimated=EstimatedPropensities())
+    logs = read_mapped(Source.of(table), mapping, Catalogue.of(["a", "b"]))
+    assert logs.estimating is not None and logs.unit is not None and logs.units is not None
+    shares = np.bincount(logs.unit, logs.estimating) / np.bincount(logs.unit)
+    assert set(shares.tolist()) == {0.0, 1.0} and abs(shares.mean() - 0.3) < 0.07
+
+
+NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("times", "old"),
+    [
+        ([NOON - timedelta(days=d) for d in (9, 8, 7, 6)], 3),
+        ([(NOON - timedelta(days=d)).replace(tzinfo=None) for d in (9, 8, 7, 6)], 3),
+        ([(NOON - timedelta(days=d)).timestamp() for d in (9, 8, 7, 6)], 3),
+        ([(NOON - timedelta(days=d)).date() for d in (9, 8, 7, 6)], 2),  # a date ends at midnight
+        ([(NOON - timedelta(days=d)).isoformat() for d in (9, 8, 7, 6)], 3),
+    ],
+)
+def test_rows_younger_than_the_reward_window_are_left_out(times: list[Any], old: int) -> None:
+    table = pl.DataFrame(
+        {"item": ["a", "b", "a", "b"], "click": [0, 1, 0, 1], "p": [0.5] * 4, "at": times}
+    )
+    mapping = LogMapping("item", "click", "p", time="at", window=seconds_of("7d"))
+    now, source, items = mapping.taken_in(NOON), Source.of(table), Catalogue.of(["a", "b"])
+    assert len(read_mapped(source, now, items)) == old
+    (words,) = words_on_younger(source, now)
+    left = "1 row" if old == 3 else "2 rows"
+    assert words.startswith(
+        f"{left} younger than the reward window of 7 d left out: later than 2026"
+    )
+    assert len(read_mapped(source, mapping, items)) == 4  # nothing was taken in yet
+    assert words_on_younger(source, mapping.taken_in(NOON + timedelta(days=30))) == ()
+    with pytest.raises(ConfigError, match="some rows must be older.*seconds since 1970"):
+        read_mapped(source, mapping.taken_in(NOON - timedelta(days=30)), items)
 
 
 @pytest.mark.parametrize(

@@ -20,3 +20,10 @@ def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
     (tmp_path / "serving.json").write_text("{")
     with pytest.raises(FileError, match="what was declared for serving"):
         declared(tmp_path, {}, begun=True)
+
+
+def test_the_window_of_the_mapping_is_what_serving_waits(tmp_path: Path) -> None:
+    assert declared(tmp_path, {}, begun=False, window=60.0).wait == 60.0
+    assert declared(tmp_path, {"wait": 60.0}, begun=True, window=60.0).wait == 60.0
+    with pytest.raises(ConfigError, match=r"window that the campaign's mapping.*--wait 5.*leave"):
+        declared(tmp_path, {"wait": 5.0}, begun=False, window=60.0)

@@ -27,8 +27,9 @@ from depsue.campaigns.observing import (
     assumptions_on_outside,
     assumptions_on_refuted,
     changed_items,
-    same_rows,
+    require_same_terms,
     summarised,
+    taken_in_before,
 )
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
@@ -36,17 +37,10 @@ from depsue.certificates import Certificate, Folds, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
-from depsue.data.reading import (
-    Source,
-    count_rows,
-    open_source,
-    read_from,
-    read_mapped,
-    words_on_younger,
-)
+from depsue.data.reading import open_source, read_from, read_mapped, words_on_younger
 from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import ConfigError, DataError, FileError, require, short
+from depsue.errors import ConfigError, DataError, FileError, require
 from depsue.exploration.choices import Choice, choices
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
@@ -268,7 +262,7 @@ class Campaign:
         logs = read_mapped(opened, mapping, catalogue, k)
         self.notes = words_on_younger(opened, mapping)
         for seen in self.ledger.observations(self.name):
-            if self._holds(opened, mapping, logs, seen):
+            if taken_in_before(seen, logs, opened, mapping, self.files.mapping(seen.round).until):
                 return self._observed_before(seen, source)
         self._current("observe")
         require(
@@ -277,20 +271,8 @@ class Campaign:
             found=f"no deployment in round {k} of campaign {self.name!r}",
             cure="train, certify and deploy first; where pi0 went on serving: rollback",
         )
-        first = self.files.mapping(0)
-        require(
-            mapping.r_max == first.r_max,
-            "the largest reward is declared once for a campaign",
-            found=f"r_max {mapping.r_max:g}, at creation {first.r_max:g}",
-            cure="scale the rewards, or begin a new campaign",
-        )
         declared_units(logs, self.settings.explore.units)
-        require(
-            mapping.window == first.window,
-            "the reward window is declared once for a campaign",
-            found=f"{short(mapping.window)} s, at creation {short(first.window)} s",
-            cure="leave the window of the mapping as it was, or begin a new campaign",
-        )
+        require_same_terms(mapping, self.files.mapping(0))
         served = self._drawn_by(k, logs)
         policy = self.widened(self.policy(k, served), catalogue)
         explore = self.settings.explore
@@ -580,18 +562,6 @@ class Campaign:
         if share == 0.0:  # only items that pi0 never showed
             return base, 1.0
         return today, 1.0 / (1.0 - min(1.25 * share + 0.01, 0.99))  # some room for new contexts
-
-    def _holds(
-        self, source: Source, mapping: LogMapping, logs: LoggedData, seen: ObservationRecord
-    ) -> bool:
-        """Whether these are the rows of an observation; they may have been younger then."""
-        until = self.files.mapping(seen.round).until
-        if mapping.until is None or until is None:
-            return same_rows(seen, logs)
-        earlier = replace(mapping, until=until)
-        if count_rows(source, earlier) != seen.rows:
-            return False
-        return same_rows(seen, read_mapped(source, earlier, logs.catalogue, self.round))
 
     def _observed_before(self, seen: ObservationRecord, source: str | Path) -> ObservationRecord:
         """Rows that were observed before: once, and from now on at this place."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, require
+from depsue.data.mapping import LogMapping
+from depsue.data.reading import Source, count_rows, read_mapped
+from depsue.errors import DataError, require, short
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import ObservationRecord
@@ -97,6 +100,46 @@ def assumptions_on_refuted(refuted: Iterable[str]) -> list[str]:
         "that rest on it are refuted with it",
     }
     return [words.get(name, f"{name} was declared and is refuted") for name in sorted(refuted)]
+
+
+def taken_in_before(
+    seen: ObservationRecord,
+    logs: LoggedData,
+    source: Source,
+    mapping: LogMapping,
+    until: datetime | None,
+) -> bool:
+    """Whether a source holds the rows of an observation; some may have been too young then.
+
+    Args:
+        seen: the observation.
+        logs: the rows of the source that are old enough now.
+        source: where they are.
+        mapping: how they were read.
+        until: the latest time of the rows that were observed; None if no window was declared.
+    """
+    if mapping.until is None or until is None:
+        return same_rows(seen, logs)
+    earlier = replace(mapping, until=until)
+    if count_rows(source, earlier) != seen.rows:
+        return False
+    return same_rows(seen, read_mapped(source, earlier, logs.catalogue, seen.round + 1))
+
+
+def require_same_terms(mapping: LogMapping, first: LogMapping) -> None:
+    """Refuse another largest reward or another window than the campaign began with."""
+    require(
+        mapping.r_max == first.r_max,
+        "the largest reward is declared once for a campaign",
+        found=f"r_max {mapping.r_max:g}, at creation {first.r_max:g}",
+        cure="scale the rewards, or begin a new campaign",
+    )
+    require(
+        mapping.window == first.window,
+        "the reward window is declared once for a campaign",
+        found=f"{short(mapping.window)} s, at creation {short(first.window)} s",
+        cure="leave the window of the mapping as it was, or begin a new campaign",
+    )
 
 
 def assumptions_on_items(summary: RoundSummary) -> list[str]:

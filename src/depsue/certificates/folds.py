@@ -190,12 +190,6 @@ def three_folds(
             cure="read the logs into memory, or give files with one row for each unit",
         )
         require(
-            logs.mapping.estimated is None,
-            "estimated propensities are certified in memory",
-            found="a stream of partitions",
-            cure="read the logs into memory, or log propensities",
-        )
-        require(
             group == WHOLE,
             "reserved groups of units are taken in memory",
             found=f"group {short(group)} of a stream of partitions",

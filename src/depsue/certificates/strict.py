@@ -82,8 +82,6 @@ def certify(
     rules = _tuned(rules, ladder, folds, delta, logging_policy)
     if account is not None:
         rules = _with_credits(rules, account(rules.credits))
-    certifying = folds.certify
-    estimated = isinstance(certifying, LoggedData) and certifying.estimating is not None
     level, best, tested = 0, tuple[Verdict, ...](), 0
     for verdicts in verdicts_on(ladder, folds.certify, rules, delta, logging_policy):
         passed = all(verdict.passed for verdict in verdicts)
@@ -95,7 +93,7 @@ def certify(
     if reads.retries and not all(verdict.passed for verdict in best):
         best = tuple(verdict.withheld() for verdict in best)
     return Certificate(
-        kind="estimated" if estimated else "strict",
+        kind="estimated" if _estimated(folds.certify) else "strict",
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
@@ -432,6 +430,13 @@ def _of_account(rules: Rules) -> list[str]:
     return words
 
 
+def _estimated(rows: LoggedData | StreamedFold) -> bool:
+    """Whether the propensities of these rows were estimated."""
+    if isinstance(rows, LoggedData):
+        return rows.estimating is not None
+    return rows.stream.mapping.estimated is not None
+
+
 def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     """What the verdict rests on, in words."""
     rows = folds.certify
@@ -439,7 +444,7 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         *_on_registration(folds),
         "every estimated propensity is near enough to the probability with which its action was "
         "drawn: this is no strict certificate"
-        if isinstance(rows, LoggedData) and rows.estimating is not None
+        if _estimated(rows)
         else "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
         "rows of one unit are the sample; units are independent, and the promise is about the "

@@ -120,8 +120,10 @@ class LogStream:
         folds = tuple(StreamedFold(self, shares, secret, kind, k) for k in range(len(shares)))
         seen = np.zeros(len(shares), dtype=np.int64)
         columns = {"unit": ["unit"], "row": ["action"], "time": None}[kind]
+        if columns is not None and self.mapping.estimated is not None:
+            columns = [*columns, "estimating"]
         for start, table in self.tables(columns):
-            which = folds[0].of(self.identities(table, start, kind))
+            which = folds[0].of(table, self.identities(table, start, kind))
             seen += np.bincount(which, minlength=len(shares))
         if not seen.all():
             raise DataError(
@@ -212,14 +214,22 @@ class StreamedFold:
         """The column of units, where there is one."""
         return self.stream.mapping.unit
 
-    def of(self, names: Keys) -> IntArray:
-        """(n,) the fold of each identity."""
-        return keyed_folds(names, self.shares, self.secret)
+    def of(self, table: pl.DataFrame, names: Keys) -> IntArray:
+        """(n,) the fold of each row of a partition, by its identity.
+
+        Rows that propensities were estimated on are not of the last fold but of the first.
+        """
+        which = keyed_folds(names, self.shares, self.secret)
+        if "estimating" in table.columns:
+            estimating = table["estimating"].to_numpy().astype(bool)
+            which[estimating & (which == len(self.shares) - 1)] = 0
+        return which
 
     def partitions(self) -> Iterator[LoggedData]:
         """Its rows, a partition at a time."""
         for start, table in self.stream.tables():
-            mine = self.of(self.stream.identities(table, start, self.kind)) == self.which
+            names = self.stream.identities(table, start, self.kind)
+            mine = self.of(table, names) == self.which
             if mine.any():
                 yield self.stream.logs(table.filter(mine), start + np.flatnonzero(mine))
 
@@ -236,7 +246,7 @@ class StreamedFold:
         for start, table in self.stream.tables():
             names = self.stream.identities(table, start, self.kind)
             # a hash without the secret: whether a unit is sampled does not depend on its fold
-            mine = (self.of(names) == self.which) & (mix64(names) % step == 0)
+            mine = (self.of(table, names) == self.which) & (mix64(names) % step == 0)
             tables.append(table.filter(mine))
             rows.append(start + np.flatnonzero(mine))
         return self.stream.logs(pl.concat(tables), np.concatenate(rows))
