@@ -6,7 +6,7 @@ Its promise stands at the head of the package.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from depsue.certificates.folds import FRACTIONS, Registration
-from depsue.data.identity import LogSketch
+from depsue.data.identity import LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
 from depsue.ledger import reads, registering, schema
@@ -38,6 +38,7 @@ from depsue.ledger.records import (
 from depsue.ledger.transaction import Transaction, no_campaign
 
 T = TypeVar("T")
+Summary = Mapping[str, Any] | Callable[[Registration], Mapping[str, Any]]
 
 WAIT = 30.0
 """Seconds that a write waits for its turn."""
@@ -151,7 +152,7 @@ class Ledger:
         data_hash: str,
         rows: int,
         source: str,
-        summary: Mapping[str, Any],
+        summary: Summary,
         by: str,
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
@@ -164,7 +165,8 @@ class Ledger:
             data_hash: of all rows.
             rows: how many.
             source: where they are.
-            summary: counts and sums.
+            summary: counts and sums; or what computes them once the rows are registered, for
+                rewards are summed up from rows that no coming verdict reads.
             by: who observes.
             sketch: what the rows are known by; None knows them by their hash alone.
             fractions: shares of learn, select and certify.
@@ -177,15 +179,16 @@ class Ledger:
             "data_hash": checked_hash(data_hash, "the data's hash"),
             "rows": checked_count(rows, "rows", 1),
             "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
+            "summary": "{}",
         }
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
             if transaction.first(schema.observations, campaign=campaign, round=round) is None:
                 _require_observable(transaction, campaign, round, data_hash)
-                registering.register(
+                registration = registering.register(
                     transaction, campaign, round, data_hash, known_by, fractions, fresh=fresh
                 )
+                values["summary"] = _summed_up(summary, registration)
             row = transaction.once(
                 schema.observations,
                 "observation",
@@ -205,7 +208,7 @@ class Ledger:
         data_hash: str,
         rows: int,
         source: str,
-        summary: Mapping[str, Any],
+        summary: Summary,
         by: str,
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
@@ -221,15 +224,16 @@ class Ledger:
             "data_hash": checked_hash(data_hash, "the data's hash"),
             "rows": checked_count(rows, "rows", 1),
             "source": checked_name(source, "the source"),
-            "summary": checked_json(summary, "the summary"),
+            "summary": "{}",
         }
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
             key = {"campaign": campaign, "data_hash": data_hash}
             if transaction.first(schema.supplements, **key) is None:
-                registering.register(
+                registration = registering.register(
                     transaction, campaign, round, data_hash, known_by, fractions, fresh=True
                 )
+                values["summary"] = _summed_up(summary, registration)
                 transaction.add(schema.supplements, "supplement", data_hash, values)
             row = transaction.first(schema.supplements, **key)
             assert row is not None
@@ -417,6 +421,11 @@ class Ledger:
                 Transaction(connection, "reader"), sketch, fractions, retries=retries, fresh=fresh
             )
 
+    def overlap(self, campaign: str, round: int, sketch: LogSketch) -> Overlap:
+        """What other rows have in common with those that a round observed."""
+        with self.database.reading() as connection:
+            return registering.overlap(Transaction(connection, "reader"), campaign, round, sketch)
+
     def share_of_delta(self, campaign: str) -> float:
         """The campaign's share of delta: 1 unless it is in a declared family."""
         with self.database.reading() as connection:
@@ -491,6 +500,11 @@ class Ledger:
         with self.database.reading() as connection:
             rows = connection.execute(schema.rows_of(table, **where)).all()
         return tuple(schema.record(kind, row) for row in rows)
+
+
+def _summed_up(summary: Summary, registration: Registration) -> str:
+    values = summary(registration) if callable(summary) else summary
+    return checked_json(values, "the summary")
 
 
 def _require_observable(
