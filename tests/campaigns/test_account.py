@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from depsue import SyntheticSettings, World, synthetic_world
-from depsue.campaigns import Campaign, CampaignSettings, create
+from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
+from depsue.data import LoggedData
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError
 from depsue.exploration.settings import ExploreSettings
@@ -35,10 +39,17 @@ def files(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logs of pi0, items, pi0."""
     folder = tmp_path_factory.mktemp("team")
     write_items(world.catalogue, folder / "items.parquet")
-    write_logs(world.deploy(world.logging_policy, ROWS, round=0), folder / "may.parquet")
+    logs = world.deploy(world.logging_policy, ROWS, round=0)
+    write_logs(timed(logs, "2027-05-01"), folder / "may.parquet")
     assert isinstance(world.logging_policy, BasePolicy)
     save(world.logging_policy, folder / "pi0", catalogue=world.catalogue)
     return folder
+
+
+def timed(logs: LoggedData, start: str) -> LoggedData:
+    """One row a minute from a day on."""
+    minutes = np.arange(len(logs)) * np.timedelta64(60, "s")
+    return replace(logs, time=np.datetime64(start, "us") + minutes)
 
 
 def begun(files: Path, home: Path, explore: ExploreSettings) -> Campaign:
@@ -64,7 +75,8 @@ def served(
     """What a policy logs; each reward is lost with probability 1 - kept, whatever was shown."""
     logs = world.deploy(campaign.policy(campaign.round, hash), rows, round=campaign.round)
     lost = np.random.default_rng(campaign.round).random(rows) >= kept
-    write_logs(replace(logs, reward=np.where(lost, 0.0, logs.reward)), path)
+    logs = replace(logs, reward=np.where(lost, 0.0, logs.reward))
+    write_logs(timed(logs, f"2027-{5 + campaign.round:02d}-01"), path)
 
 
 def test_drift_that_was_seen_once_binds_for_good(files: Path, world: World, tmp_path: Path) -> None:
@@ -117,3 +129,143 @@ def test_a_rollback_serves_what_holds_without_help(
     assert play(campaign, world, tmp_path).passed
     deployed = campaign.deployed(first)[-1].policy_hash
     assert campaign.rollback(to=first).policy_hash == deployed
+
+
+@pytest.fixture(scope="module")
+def deployed(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which round 1 of a campaign is certified."""
+    home = tmp_path_factory.mktemp("home")
+    campaign = begun(files, home, EXPLORE)
+    campaign.train()
+    campaign.certify()
+    return home
+
+
+@pytest.fixture
+def campaign(deployed: Path, tmp_path: Path) -> Campaign:
+    shutil.copytree(deployed, tmp_path / "home")
+    return Campaign(open_home(tmp_path / "home"), tmp_path / "home", "spring", by="ana")
+
+
+def logged(campaign: Campaign, world: World, path: Path, rows: int) -> Path:
+    """What the newest deployment logs, from the first of June on."""
+    served = campaign.deployed(1)[-1].policy_hash
+    logs = world.deploy(campaign.policy(1, served), rows, round=1)
+    write_logs(timed(logs, "2027-06-01"), path)
+    return path
+
+
+def test_the_length_of_a_round_is_declared_and_held_against_its_rows(
+    campaign: Campaign, world: World, tmp_path: Path
+) -> None:
+    record = campaign.deploy(decisions=2500)
+    assert record.declared == {"decisions": 2500}
+    assert "round 1 is declared to last 2,500 decisions" in str(story_of(campaign))
+    source = logged(campaign, world, tmp_path / "june.parquet", 2500)
+    as_declared = campaign.preview_observation(source)
+    assert (as_declared.ended, as_declared.beyond, as_declared.missing) == ("", 0, 0)
+    more = campaign.preview_observation(source, decisions=4000, by_pi0=100)
+    assert (more.beyond, more.missing) == (1500, 0)
+    assert "4,000 decisions served, 2,500 declared" in more.ended
+    assert "1,500 decisions beyond the declared: charged to the account" in str(more)
+    assert campaign.round == 1  # nothing was recorded
+    campaign.observe(source, decisions=4000, by_pi0=100)
+    summary = campaign.summaries()[1]
+    assert (summary.decisions, summary.by_pi0) == (4000, 100)
+    state = campaign.state()
+    assert not state.inputs(2500).fixed_length
+    assert (state.served[0].decisions, state.served[0].by_pi0) == (4000, 100)
+    text = str(story_of(campaign))
+    assert "round 1 was ended by choice" in text and "1,500 decisions without a row" in text
+
+
+def test_a_round_that_ends_as_declared_has_a_fixed_length(
+    campaign: Campaign, world: World, tmp_path: Path
+) -> None:
+    assert campaign.deploy().declared == {"decisions": ROWS}  # as many as the newest logs have
+    campaign.observe(logged(campaign, world, tmp_path / "june.parquet", ROWS))
+    assert campaign.state().inputs(ROWS).fixed_length
+    assert "ended by choice" not in str(story_of(campaign))
+
+
+@pytest.mark.parametrize(
+    ("until", "ended"),
+    [
+        ("2027-06-02T17:40", ""),
+        ("2027-06-02T17:40:00+00:00", ""),
+        ("2027-06-02", "1,059 rows later than its declared end"),
+        ("2027-07-01", "its last row is .* s before that"),
+    ],
+)
+def test_a_round_may_end_at_a_date(
+    campaign: Campaign, world: World, tmp_path: Path, until: str, ended: str
+) -> None:
+    campaign.deploy(until=until)
+    source = logged(campaign, world, tmp_path / "june.parquet", 2500)
+    found = campaign.preview_observation(source).ended
+    assert re.search(ended, found) if ended else not found
+
+
+def test_a_length_that_cannot_be_declared_is_refused(campaign: Campaign) -> None:
+    with pytest.raises(ConfigError, match=r"so many decisions, or until a date.*give one of them"):
+        campaign.deploy(decisions=5, until="2027-07-01")
+    with pytest.raises(ConfigError, match=r"ISO date or time.*tomorrow.*--until 2027-03-01"):
+        campaign.deploy(until="tomorrow")
+    assert not campaign.deployed(1)
+
+
+def test_one_row_does_not_end_a_round(campaign: Campaign, world: World, tmp_path: Path) -> None:
+    campaign.deploy()
+    few = logged(campaign, world, tmp_path / "one.parquet", 1)
+    with pytest.raises(
+        ConfigError, match=r"next round's folds need 400 rows.*1 rows: about.*add rows.*together"
+    ):
+        campaign.observe(few)
+    assert campaign.round == 1
+    with pytest.raises(ConfigError, match=r"every row was a decision.*900 decisions, 1,000 rows"):
+        campaign.observe(logged(campaign, world, tmp_path / "a.parquet", 1000), decisions=900)
+    assert campaign.round == 1
+
+
+def test_rows_may_be_added_until_the_next_training(
+    campaign: Campaign, world: World, tmp_path: Path
+) -> None:
+    campaign.deploy()
+    source = logged(campaign, world, tmp_path / "all.parquet", ROWS)
+    table = pl.read_parquet(source)
+    table.head(1000).write_parquet(tmp_path / "first.parquet")
+    campaign.observe(tmp_path / "first.parquet")
+    kept = campaign.state().inputs(ROWS).folds.certify
+    table.tail(500).write_parquet(tmp_path / "last.parquet")
+    with pytest.raises(ConfigError, match=r"to add rows to round 1, give all of its rows together"):
+        campaign.observe(tmp_path / "last.parquet")
+    preview = campaign.preview_observation(source)
+    assert (preview.round, preview.rows, preview.before) == (1, ROWS, 1000)
+    assert "3,000 of them new" in str(preview)
+    campaign.observe(source)
+    assert campaign.round == 2 and campaign.summaries()[1].rows == ROWS
+    inputs = campaign.state().inputs(ROWS)
+    assert not inputs.fixed_length  # whatever was looked at in between
+    assert kept.time is not None and inputs.folds.certify.time is not None
+    assert set(kept.time) <= set(inputs.folds.certify.time)  # rows keep their folds
+    campaign.train()
+    table.head(500).write_parquet(tmp_path / "other.parquet")
+    with pytest.raises(ConfigError, match="after something was deployed in it"):
+        campaign.observe(tmp_path / "other.parquet")
+
+
+def test_no_page_shows_rewards_that_a_coming_verdict_reads(
+    campaign: Campaign, world: World, tmp_path: Path
+) -> None:
+    campaign.deploy()
+    source = logged(campaign, world, tmp_path / "june.parquet", ROWS)
+    campaign.observe(source)
+    inputs, summary = campaign.state().inputs(ROWS), campaign.summaries()[1]
+    readable = np.concatenate([inputs.folds.learn.reward, inputs.folds.select.reward])
+    assert summary.promises["reward"].mean == pytest.approx(readable.mean())
+    assert (summary.rows, summary.read) == (ROWS, len(readable))
+    actions = np.concatenate([inputs.folds.learn.action, inputs.folds.select.action])
+    novel = world.catalogue.novel[actions]
+    assert sum(item.reward for item in summary.items) == pytest.approx(readable[novel].sum())
+    assert sum(item.read or 0 for item in summary.items) == novel.sum()
+    assert "no page shows what a coming verdict reads" in str(story_of(campaign))

@@ -180,6 +180,9 @@ def test_what_was_served_and_not_observed_counts_at_its_worst(
     longer = [replace(good, decisions=20_000)]
     owed = earned(promise, longer, decisions=2000, delta=0.05, **more)
     assert owed.value - kept.value == pytest.approx(9 * worst, abs=1e-4)
+    by_pi0 = [replace(good, decisions=20_000, by_pi0=18_000)]  # a holdout, say
+    own = earned(promise, by_pi0, decisions=2000, delta=0.05, **more)
+    assert own.value - kept.value == pytest.approx(9 * worst if promise is ABSOLUTE else 0.0)
 
 
 def test_a_ceiling_stands_for_the_value_of_pi0() -> None:

@@ -73,7 +73,14 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     )
     policy = load("serving/policy")
     write_logs(world.deploy(policy, ROWS, round=1), "june.parquet")
-    found = ok("observe", "spring", "june.parquet")["status"]
+    assert f"declared to last {ROWS:,} decisions" in run("status", "spring").output
+    message = refused("observe", "spring", "june.parquet", "--json")
+    assert "--json does not ask" in message
+    declined = run("observe", "spring", "june.parquet", answer="n\n")
+    assert declined.exit_code == 1 and "nothing was changed" in declined.output
+    assert f"round 1: {ROWS:,} rows" in declined.output and "folds: about" in declined.output
+    assert ok("status", "spring")["round"] == 1
+    found = ok("observe", "spring", "june.parquet", "--yes")["status"]
     assert (found["round"], found["history"][1]["rows"]) == (2, ROWS)
     assert "campaign spring: round 2 of 2" in run("status").output
     report, story = ok("report", "spring", "--out", "report.html"), ok("status", "spring")

@@ -7,11 +7,12 @@ a file that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,21 +24,23 @@ from depsue.campaigns.files import (
     save_candidate,
 )
 from depsue.campaigns.observing import (
+    ObservationPreview,
     assumptions_on_items,
     assumptions_on_outside,
     assumptions_on_refuted,
     changed_items,
+    fold_sizes,
     require_same_terms,
     summarised,
     taken_in_before,
 )
-from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
+from depsue.campaigns.records import CandidateFacts, RoundLength, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
-from depsue.certificates import Certificate, Folds, declared_units
+from depsue.certificates import Certificate, Folds, Registration, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
-from depsue.data.reading import open_source, read_from, read_mapped, words_on_younger
+from depsue.data.reading import count_rows, open_source, read_from, read_mapped, words_on_younger
 from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, FileError, require
@@ -57,6 +60,9 @@ from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load, save
 from depsue.progress import Watch, silent
 from depsue.rewards import BaseRewardModel
 from depsue.scores import Scores
+
+MOST_OF_THEM = 0.99
+"""Share of a round's rows that must be among those which are said to add to it."""
 
 
 class Campaign:
@@ -180,11 +186,21 @@ class Campaign:
                     self._save(k, policy, inputs.folds.certify.catalogue)
             return reads.finish(explored.certificate)
 
-    def deploy(self, what: str | None = None) -> DeploymentRecord:
-        """Record that a policy serves from now on.
+    def deploy(
+        self,
+        what: str | None = None,
+        *,
+        decisions: int | None = None,
+        until: str | None = None,
+    ) -> DeploymentRecord:
+        """Record that a policy serves from now on, and how long the round is to last.
 
         Args:
             what: "certified", "certain" or "pi0"; None takes the best by the objective.
+            decisions: how many will be served in the round, whoever decides; None, without
+                `until`, is what the campaign was created with, else as many as the newest logs
+                have rows.
+            until: instead, the date or time (ISO, UTC) at which the round ends.
         """
         k = self._current("deploy")
         allowed: dict[str, Choice] = {choice.what: choice for choice in self.choices(k)}
@@ -203,7 +219,30 @@ class Campaign:
         )
         hash = self.hash_of_choice(k, allowed[wanted])
         self.policy(k, hash)  # what cannot be loaded is not deployed
-        return self.ledger.deploy(self.name, k, hash, by=self.by)
+        length = self._length(k, decisions, until, certified=wanted == "certified")
+        return self.ledger.deploy(self.name, k, hash, by=self.by, declared=length.recorded())
+
+    def _length(
+        self, k: int, decisions: int | None, until: str | None, *, certified: bool
+    ) -> RoundLength:
+        """How long round k is to last, as declared now; arguments as for `deploy`."""
+        rows = self.ledger.observations(self.name)[k - 1].rows
+        if decisions is None and until is None:
+            decisions = self.settings.decisions or rows
+        length, decided = RoundLength(decisions, until), self.decided(k)
+        if self.settings.explore.safety == "each" or decided is None or not certified:
+            return length
+        certificate = Certificate.from_json(decided[1].certificate or "")
+        spread = self.settings.decisions or rows
+        require(
+            not certificate.spent.margins or length.decisions == spread,
+            "where the sum counts, a certificate is about so many decisions as its margin or debt "
+            "was spread over",
+            found=f"{length}, certified for {spread:,} decisions",
+            cure=f"leave --decisions and --until out, or give --decisions {spread}; another number "
+            "is given when a campaign is created",
+        )
+        return length
 
     def rollback(self, to: int = 0) -> DeploymentRecord:
         """Serve what served before, from now on: pi0, or what an earlier round deployed.
@@ -231,7 +270,38 @@ class Campaign:
             if to < self.round:  # the certificate of the round under way is for this round
                 self._require_holds_alone(to, hash)
         self.policy(k, hash)  # what cannot be loaded does not serve
-        return self.ledger.deploy(self.name, k, hash, "rollback", by=self.by)
+        declared = RoundLength.of(self.deployed(k))  # of the round, whoever serves in it
+        if declared is None and self.round <= self.rounds:
+            declared = self._length(k, None, None, certified=False)
+        return self.ledger.deploy(
+            self.name,
+            k,
+            hash,
+            "rollback",
+            by=self.by,
+            declared=None if declared is None else declared.recorded(),
+        )
+
+    def preview_observation(
+        self,
+        source: str | Path,
+        *,
+        mapping: LogMapping | str | Path | None = None,
+        items: str | Path | None = None,
+        id: str | None = None,
+        now: datetime | None = None,
+        decisions: int | None = None,
+        by_pi0: int | None = None,
+        left_out: Sequence[str] = (),
+    ) -> ObservationPreview:
+        """What `observe` would take in, or why it would refuse; nothing is recorded.
+
+        Args:
+            source, mapping, items, id, now, decisions, by_pi0: as for `observe`.
+            left_out: what the source leaves out already, in words.
+        """
+        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0)
+        return replace(taken.preview, left_out=(*left_out, *taken.preview.left_out))
 
     def observe(
         self,
@@ -241,8 +311,13 @@ class Campaign:
         items: str | Path | None = None,
         id: str | None = None,
         now: datetime | None = None,
+        decisions: int | None = None,
+        by_pi0: int | None = None,
     ) -> ObservationRecord:
-        """Take in what a round logged.
+        """Take in what a round logged; until the next `train`, again with more rows.
+
+        `preview_observation` shows what that would be. Rows are added by observing all rows of the
+        round together; the round then counts as one that was ended by choice.
 
         Args:
             source: a file, a folder or a pattern.
@@ -250,7 +325,68 @@ class Campaign:
             items: the items file from the next round on, if items arrived or were withdrawn.
             id: its column of ids.
             now: the time; rows younger than the reward window are left out. None is the present.
+            decisions: that were served in the round, whoever decided: fallbacks, rollbacks and the
+                holdout included; None is one for each row.
+            by_pi0: of those without a row, how many pi0 took; None is none.
         """
+        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0)
+        self.notes = taken.preview.left_out
+        if taken.seen is not None:
+            return self._observed_before(taken.seen, source)
+        k, logs, place = taken.preview.round, taken.logs, str(Path(source).absolute())
+        explore = self.settings.explore
+
+        def summary(registration: Registration) -> dict[str, Any]:
+            own = summarised(
+                taken.drawn,
+                explore.promises,
+                taken.policy,
+                taken.served,
+                explore.units,
+                registration,
+            )
+            served = taken.preview.decisions
+            values: dict[str, Any] = codec.plain(
+                replace(
+                    own,
+                    arrived=taken.arrived,
+                    withdrawn=taken.withdrawn,
+                    decisions=None if served == own.rows else served,
+                    by_pi0=taken.by_pi0,
+                    ended=taken.preview.ended,
+                )
+            )
+            return values
+
+        self.files.save_items(k, logs.catalogue)
+        self.files.save_mapping(k, taken.mapping)
+        record = self.ledger.observe_more if taken.preview.before else self.ledger.observe
+        observed = record(
+            self.name,
+            k,
+            data_hash=logs.hash,
+            rows=len(logs),
+            source=place,
+            summary=summary,
+            by=self.by,
+            sketch=logs.sketch,
+            fractions=explore.fractions,
+        )
+        if taken.preview.before and self.files.place(k) is not None:
+            self.files.save_place(k, place)
+        return observed
+
+    def _taken_in(
+        self,
+        source: str | Path,
+        mapping: LogMapping | str | Path | None,
+        items: str | Path | None,
+        id: str | None,
+        now: datetime | None,
+        decisions: int | None,
+        by_pi0: int | None,
+    ) -> _TakenIn:
+        """All that an observation would record; arguments as for `observe`."""
         k = self.round
         if mapping is None:
             mapping = replace(self.files.mapping(k - 1), kept=1.0)  # only pi0's logs lost rows
@@ -260,42 +396,94 @@ class Campaign:
         mapping = mapping.taken_in(now)
         opened = open_source(source)
         logs = read_mapped(opened, mapping, catalogue, k)
-        self.notes = words_on_younger(opened, mapping)
+        left_out = words_on_younger(opened, mapping)
+        younger = count_rows(opened, replace(mapping, until=None)) - len(logs)
         for seen in self.ledger.observations(self.name):
-            if taken_in_before(seen, logs, opened, mapping, self.files.mapping(seen.round).until):
-                return self._observed_before(seen, source)
-        self._current("observe")
-        require(
-            bool(self.deployed(k)),
-            "a round is observed after something was deployed in it",
-            found=f"no deployment in round {k} of campaign {self.name!r}",
-            cure="train, certify and deploy first; where pi0 went on serving: rollback",
-        )
-        declared_units(logs, self.settings.explore.units)
+            until = self.files.mapping(seen.round).until
+            if taken_in_before(seen, logs, opened, mapping, until):
+                known = f"already observed as round {seen.round}"
+                preview = ObservationPreview(seen.round, seen.rows, left_out=left_out, known=known)
+                return _TakenIn(preview, mapping, logs, logs, self.pi0, seen=seen)
+        adds = self._adds_to(logs)
+        before = 0
+        if adds is not None:
+            k, before = adds.round, adds.rows
+            logs = replace(logs, round=np.full(len(logs), k, dtype=np.int16))
+        else:
+            self._current("observe")
+            require(
+                bool(self.deployed(k)),
+                "a round is observed after something was deployed in it",
+                found=f"no deployment in round {k} of campaign {self.name!r}",
+                cure="train, certify and deploy first; where pi0 went on serving: rollback"
+                + (f"; to add rows to round {k - 1}, give all of its rows together" * (k > 1)),
+            )
+        explore = self.settings.explore
         require_same_terms(mapping, self.files.mapping(0))
+        declared_units(logs, explore.units)
         served = self._drawn_by(k, logs)
         policy = self.widened(self.policy(k, served), catalogue)
-        explore = self.settings.explore
-        summary = summarised(logs, explore.promises, policy, served, explore.units)
-        summary = replace(summary, withdrawn=self.withdrawn(k - 1))
+        summaries = self.summaries()
+        earlier = summaries[k] if adds is not None else None
+        arrived = () if earlier is None else earlier.arrived
+        withdrawn = summaries[min(k, len(summaries) - 1)].withdrawn
+        drawn = logs
         if items is not None:
             change = changed_items(catalogue, items, id)
-            catalogue = change.catalogue
-            logs = replace(logs, catalogue=catalogue)
-            summary = replace(summary, arrived=change.arrived, withdrawn=change.withdrawn)
-        self.files.save_items(k, catalogue)
-        self.files.save_mapping(k, mapping)
-        return self.ledger.observe(
-            self.name,
-            k,
-            data_hash=logs.hash,
-            rows=len(logs),
-            source=str(Path(source).absolute()),
-            summary=codec.plain(summary),
-            by=self.by,
-            sketch=logs.sketch,
-            fractions=self.settings.explore.fractions,
+            logs = replace(logs, catalogue=change.catalogue)
+            arrived, withdrawn = change.arrived, change.withdrawn
+        total = len(logs) + younger
+        if earlier is not None:
+            total = max(total, earlier.decisions or 0)
+            by_pi0 = earlier.by_pi0 if by_pi0 is None else by_pi0
+        total = total if decisions is None else decisions
+        by_pi0 = by_pi0 or 0
+        require(
+            total >= len(logs) + by_pi0,
+            "every row was a decision, and those that pi0 took come beside the rows",
+            found=f"{total:,} decisions, {len(logs):,} rows and {by_pi0:,} of pi0 without a row",
+            cure="--decisions counts all that was served in the round, whoever decided",
         )
+        length = RoundLength.of(self.deployed(k)) if k else None
+        if adds is not None:
+            ended = "rows were added after it was observed"
+        elif length is None:
+            ended = "no length was declared when it was deployed"
+        else:
+            ended = length.broken_by(total, logs.time)
+        declared = total if length is None or length.decisions is None else length.decisions
+        times = None if logs.time is None or not len(logs.time) else logs.time
+        folds = None
+        if k < self.rounds:
+            folds = fold_sizes(logs, explore.fractions, explore.deployments)
+        preview = ObservationPreview(
+            round=k,
+            rows=len(logs),
+            before=before,
+            first=None if times is None else str(times.min()),
+            last=None if times is None else str(times.max()),
+            left_out=left_out,
+            length=length,
+            decisions=total,
+            beyond=max(total - declared, 0),
+            missing=max(declared - total, 0),
+            ended=ended,
+            folds=folds,
+        )
+        return _TakenIn(
+            preview, mapping, logs, drawn, policy, served, arrived, withdrawn, by_pi0=by_pi0
+        )
+
+    def _adds_to(self, logs: LoggedData) -> ObservationRecord | None:
+        """The newest observation, if these are its rows and more, and nothing was learned yet."""
+        k = self.round
+        if self.candidates(k) or self.deployed(k):
+            return None
+        newest = self.ledger.observations(self.name)[-1]
+        if newest.round == 0 or len(logs) <= newest.rows:  # the first logs are declared once
+            return None
+        shared = self.ledger.overlap(self.name, newest.round, logs.sketch).share
+        return newest if shared > MOST_OF_THEM else None
 
     # What the ledger has of the rounds so far.
 
@@ -474,6 +662,7 @@ class Campaign:
             stretch=stretch,
             decisions=self.settings.decisions,
             refuted=self.refuted(),
+            fixed_length=not self.summaries()[0].ended,
         )
         for k, summary in enumerate(self.summaries()[1:], start=1):
             served = self.policy(k, summary.served)
@@ -488,6 +677,8 @@ class Campaign:
                 certified=choice.what == "certified",
                 trust=CandidateFacts.of(candidates[-1]).trust if candidates else 1.0,
                 decisions=summary.decisions,
+                by_pi0=summary.by_pi0,
+                fixed_length=not summary.ended,
                 pi0_share=self._pi0_share(made_in, base, first),
             )
         return state
@@ -634,6 +825,33 @@ class Campaign:
             "certified",
             cure="deploy what may be deployed; retries are declared when a campaign is created",
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _TakenIn:
+    """What an observation would record.
+
+    Args:
+        preview: what is shown of it.
+        mapping: which column is what, and up to when rows are taken in.
+        logs: the rows, with the catalogue of the next round.
+        drawn: the rows, with the catalogue that they were drawn from.
+        policy, served: what drew them, and its hash.
+        arrived, withdrawn: ids of items that came, and of all that are gone.
+        by_pi0: decisions without a row that pi0 took.
+        seen: the observation that these rows are of already; None if they are new.
+    """
+
+    preview: ObservationPreview
+    mapping: LogMapping
+    logs: LoggedData
+    drawn: LoggedData
+    policy: BasePolicy
+    served: str = ""
+    arrived: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+    by_pi0: int = 0
+    seen: ObservationRecord | None = None
 
 
 def _too_few(folds: Folds) -> Iterator[str]:

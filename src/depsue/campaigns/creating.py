@@ -115,7 +115,9 @@ def create(
         data_hash=rows.hash,
         rows=len(rows),
         source=str(Path(logs).absolute()),
-        summary=codec.plain(summarised(rows, explore.promises, policy, hash, explore.units)),
+        summary=lambda registration: codec.plain(
+            summarised(rows, explore.promises, policy, hash, explore.units, registration)
+        ),
         by=by,
         sketch=rows.sketch,
         fractions=settings.explore.fractions,

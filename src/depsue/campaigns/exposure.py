@@ -69,10 +69,13 @@ def exposure_of(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) 
     rounds = summaries[1:]
     shown: dict[str, list[int]] = {}
     earned: dict[str, float] = {}
+    read: dict[str, int] = {}  # rows whose rewards may be looked at
     for place, summary in enumerate(rounds):
         for item in summary.items:
             shown.setdefault(item.id, [0] * len(rounds))[place] += item.shown
             earned[item.id] = earned.get(item.id, 0.0) + item.reward
+            seen = item.shown if item.read is None else item.read
+            read[item.id] = read.get(item.id, 0) + seen
     for item in summaries[0].items if summaries else ():  # known before the campaign, not shown yet
         shown.setdefault(item.id, [0] * len(rounds))
     scale = _reward_scale(promises, summaries)
@@ -80,9 +83,11 @@ def exposure_of(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) 
     items = []
     for id, counts in shown.items():
         n = sum(counts)
-        mean = earned.get(id, 0.0) / n if n else None
+        seen = read.get(id, 0)
+        mean = earned.get(id, 0.0) / seen if seen else None
         share = n / total if total else 0.0
-        items.append(ItemExposure(id, n, tuple(counts), mean, _item_error(mean, n, scale), share))
+        error = _item_error(mean, seen, scale)
+        items.append(ItemExposure(id, n, tuple(counts), mean, error, share))
     most = max((summary.novel_items for summary in summaries), default=0)
     return Exposure(
         items=tuple(sorted(items, key=lambda item: -item.shown)),
@@ -95,10 +100,12 @@ def exposure_of(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) 
 def _reward_scale(promises: Sequence[Promise], summaries: Sequence[RoundSummary]) -> float | None:
     """E[r^2] / E[r] of the logs' own reward, in the newest round that tells."""
     plain = [promise.name for promise in promises if promise.plain]
-    rewards = [summary.promises[name] for name in plain for summary in reversed(summaries)]
-    for reward in rewards:
-        if reward.mean > 0:
-            return reward.error**2 * reward.rows / reward.mean + reward.mean
+    for name in plain:
+        for summary in reversed(summaries):
+            reward = summary.promises[name]
+            if reward.mean > 0:
+                n = reward.rows * summary.read_share
+                return reward.error**2 * n / reward.mean + reward.mean
     return None
 
 

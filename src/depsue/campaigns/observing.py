@@ -6,6 +6,7 @@ novel, and a column `withdrawn` says which are no longer shown. Known items keep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,18 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
-from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundSummary
-from depsue.certificates import UnitRows, promised_rows
+from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundLength, RoundSummary
+from depsue.certificates import Registration, UnitRows, promised_rows, three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.items import read_items
-from depsue.data.logs import LoggedData
+from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source, count_rows, read_mapped
 from depsue.errors import DataError, require, short
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import ObservationRecord
+from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import outside_of
@@ -39,8 +41,9 @@ def summarised(
     policy: Policy,
     served: str,
     units: UnitRows | None = None,
+    registration: Registration | None = None,
 ) -> RoundSummary:
-    """Counts and sums of one round.
+    """Counts and sums of one round; rewards of its learn and select rows only.
 
     Args:
         logs: its rows.
@@ -48,10 +51,17 @@ def summarised(
         policy: what served them.
         served: the policy's hash.
         units: which rows of a unit the promises are about.
+        registration: what the folds of these rows hang on; None looks at all rows.
     """
-    promised = promised_rows(logs, units)
-    counts = np.bincount(logs.action, minlength=len(logs.catalogue))
-    sums = np.bincount(logs.action, weights=logs.reward, minlength=len(logs.catalogue))
+    promised, readable = promised_rows(logs, units), logs
+    if registration is not None:
+        folds = three_folds(logs, registration, units=units)
+        readable = joined([folds.learn, folds.select])
+    read_promised = promised_rows(readable, units)
+    items = len(logs.catalogue)
+    counts = np.bincount(logs.action, minlength=items)
+    read = np.bincount(readable.action, minlength=items)
+    sums = np.bincount(readable.action, weights=readable.reward, minlength=items)
     novel = np.flatnonzero(logs.catalogue.novel)
     most_shown = novel[np.argsort(-counts[novel], kind="stable")][:MOST_ITEMS]
     times = None if logs.time is None or not len(logs.time) else logs.time
@@ -62,14 +72,118 @@ def summarised(
         novel_rows=int(logs.catalogue.novel[logs.action].sum()),
         novel_items=len(novel),
         items=tuple(
-            ItemSummary(str(logs.catalogue.ids[item]), int(counts[item]), float(sums[item]))
+            ItemSummary(
+                str(logs.catalogue.ids[item]), int(counts[item]), float(sums[item]), int(read[item])
+            )
             for item in most_shown
         ),
-        promises={promise.name: _promise_summary(promise, promised) for promise in promises},
+        promises={
+            promise.name: replace(
+                _promise_summary(promise, read_promised), rows=promise.count(promised)
+            )
+            for promise in promises
+        },
         served=served,
+        read=len(readable),
         first=None if times is None else str(times.min()),
         last=None if times is None else str(times.max()),
     )
+
+
+FEWEST_VALUES = {"learn": 20, "select": 20, "certify": 40}
+"""Rows (or units) that each fold of the next round needs: fewer allow no bound of any use."""
+
+
+@dataclass(frozen=True)
+class ObservationPreview:
+    """What an observation would take in; nothing was recorded.
+
+    Args:
+        round: whose rows.
+        rows: how many.
+        before: rows that were observed already, where these add to them; 0 else.
+        first, last: times of the first and the last row, as text; None without times.
+        left_out: why rows are left out, with counts, in words.
+        length: what was declared of the round; None if nothing was.
+        decisions: served in the round, whoever decided.
+        beyond, missing: decisions beyond the declared ones, or missing from them.
+        ended: why the round did not end as declared, in words; "" if it did.
+        folds: how many values (rows, or units) the next round's folds will have, about; None after
+            the last round.
+        known: where these rows were observed before; "" if they were not.
+    """
+
+    round: int
+    rows: int
+    before: int = 0
+    first: str | None = None
+    last: str | None = None
+    left_out: tuple[str, ...] = ()
+    length: RoundLength | None = None
+    decisions: int = 0
+    beyond: int = 0
+    missing: int = 0
+    ended: str = ""
+    folds: dict[str, int] | None = None
+    known: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """In words, a line for each thing to know."""
+        if self.known:
+            return [self.known]
+        rows = counted(self.rows, "row")
+        more = f", {self.rows - self.before:,} of them new" if self.before else ""
+        lines = [f"round {self.round}: {rows}{more}"]
+        if self.first is not None:
+            lines.append(f"from {self.first} to {self.last}")
+        lines += [f"left out: {words}" for words in self.left_out]
+        unobserved = self.decisions - self.rows
+        if unobserved:
+            lines.append(f"{counted(unobserved, 'decision')} served without a row among these")
+        if self.length is not None:
+            lines.append(f"declared when deployed: {self.length}")
+        if self.beyond:
+            lines.append(f"{self.beyond:,} decisions beyond the declared: charged to the account")
+        if self.missing:
+            lines.append(f"{self.missing:,} decisions fewer than declared")
+        if self.ended:
+            lines.append(
+                f"ended by choice: {self.ended}; the next verdict uses bounds that hold at any time"
+            )
+        if self.folds is not None:
+            sizes = ", ".join(f"{name} {n:,}" for name, n in self.folds.items())
+            lines.append(f"the next round's folds: about {sizes}")
+        return lines
+
+
+def fold_sizes(logs: LoggedData, fractions: Sequence[float], verdicts: int) -> dict[str, int]:
+    """About how many values each fold will have; refused where they are too few.
+
+    Args:
+        logs: the rows.
+        fractions: shares of learn, select and certify.
+        verdicts: K, over which units that certify are divided: each certifies once.
+    """
+    values = len(logs) if logs.units is None else len(logs.units)
+    what = "rows" if logs.units is None else "units"
+    divided = 1 if logs.units is None else verdicts
+    shares = dict(zip(FEWEST_VALUES, fractions, strict=True))
+    shares["certify"] /= divided
+    sizes = {name: int(values * share) for name, share in shares.items()}
+    fewest = math.ceil(max(FEWEST_VALUES[name] / share for name, share in shares.items() if share))
+    few = [f"{name} {n:,}" for name, n in sizes.items() if n < FEWEST_VALUES[name] and shares[name]]
+    require(
+        not few,
+        f"the next round's folds need {fewest:,} {what}, so that "
+        + ", ".join(f"{name} has {n}" for name, n in FEWEST_VALUES.items()),
+        found=f"{values:,} {what}: about {', '.join(few)}",
+        cure="add rows: go on serving, and observe all rows of the round together; nothing was "
+        "recorded",
+    )
+    return sizes
 
 
 def _promise_summary(promise: Promise, logs: LoggedData) -> PromiseSummary:

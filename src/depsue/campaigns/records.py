@@ -7,9 +7,9 @@ The ledger's own records hold JSON values; `CandidateFacts.of`, `CandidateTest.o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,10 @@ from depsue.certificates import (
     Rules,
     Verdict,
 )
-from depsue.errors import CannotBeSaved
+from depsue.errors import CannotBeSaved, ConfigError, is_whole, require, short
 from depsue.exploration.choices import Expected
 from depsue.exploration.round import FrozenCandidate
-from depsue.ledger import AttemptRecord, CandidateRecord, ObservationRecord
+from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
 from depsue.plural import counted
 from depsue.promises import Promise, upgraded_promise
 from depsue.protocols import Policy, RewardModel
@@ -308,16 +308,29 @@ class CandidateTest:
 
 @dataclass(frozen=True)
 class ItemSummary:
-    """How often a novel item was shown in a round, and the sum of the rewards."""
+    """How often a novel item was shown in a round, and the sum of the rewards.
+
+    Args:
+        id: which.
+        shown: in how many rows.
+        reward: the sum over those of these rows that may be looked at.
+        read: how many those are; None is all.
+    """
 
     id: str
     shown: int
     reward: float
+    read: int | None = None
 
 
 @dataclass(frozen=True)
 class PromiseSummary:
-    """One promise's reward in a round: its rows, the mean, and the mean's standard error."""
+    """One promise's reward in a round.
+
+    Args:
+        rows: that the promise is about.
+        mean, error: of the reward and of that mean, over those rows that may be looked at.
+    """
 
     rows: int
     mean: float
@@ -339,6 +352,10 @@ class RoundSummary:
         first, last: times of the first and the last row, as text; None without times.
         arrived, withdrawn: ids of items that come from the next round on, and of all that are gone.
         decisions: that were served in the round, whoever decided; None is one for each row.
+        by_pi0: of those without a row, how many pi0 took.
+        read: rows whose rewards are in the means and sums: the learn and select rows, for no page
+            may show what a coming verdict reads. None is all.
+        ended: why the round did not end as was declared, in words; "" if it did.
     """
 
     rows: int
@@ -354,6 +371,14 @@ class RoundSummary:
     arrived: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
     decisions: int | None = None
+    by_pi0: int = 0
+    read: int | None = None
+    ended: str = ""
+
+    @property
+    def read_share(self) -> float:
+        """Share of the rows whose rewards are in the means and sums."""
+        return 1.0 if self.read is None else self.read / self.rows
 
     @classmethod
     def of(cls, observation: ObservationRecord) -> RoundSummary:
@@ -366,6 +391,84 @@ def _upgraded_summary(values: dict[str, Any]) -> dict[str, Any]:
     """From version 0.1: the times were called from and to."""
     names = {"from": "first", "to": "last"}
     return {names.get(name, name): value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class RoundLength:
+    """How long a round is to last, declared when it is deployed: so many decisions, or a date.
+
+    Args:
+        decisions: that will be served in it, whoever decides.
+        until: its end, an ISO date or time, UTC: for traffic that does not depend on outcomes.
+    """
+
+    decisions: int | None = None
+    until: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            (self.decisions is None) != (self.until is None),
+            "a round is declared to last so many decisions, or until a date",
+            found=f"decisions {self.decisions}, until {self.until}",
+            cure="give one of them: --decisions 50000, or --until 2027-03-01",
+        )
+        ok = self.decisions is None or (is_whole(self.decisions) and self.decisions >= 1)
+        require(ok, "decisions must be a whole number >= 1", found=short(self.decisions))
+        if self.until is not None:
+            try:
+                end = datetime.fromisoformat(self.until)
+            except ValueError:
+                raise ConfigError(
+                    "the end of a round is an ISO date or time",
+                    found=short(self.until),
+                    cure="--until 2027-03-01, or 2027-03-01T18:00 (UTC)",
+                ) from None
+            end = end.replace(tzinfo=UTC) if end.tzinfo is None else end.astimezone(UTC)
+            object.__setattr__(self, "until", end.replace(tzinfo=None).isoformat())
+
+    @classmethod
+    def of(cls, deployments: Sequence[DeploymentRecord]) -> RoundLength | None:
+        """What was declared of a round, when it was first deployed; None if nothing was."""
+        for deployment in deployments:
+            if deployment.declared:
+                return codec.typed(dict(deployment.declared), cls, what="the length of a round")
+        return None
+
+    def recorded(self) -> dict[str, Any]:
+        """The JSON values for the ledger."""
+        return {name: value for name, value in codec.plain(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        if self.decisions is not None:
+            return counted(self.decisions, "decision")
+        return f"until {(self.until or '').replace('T', ' ')} UTC"
+
+    def broken_by(self, served: int, times: np.ndarray[Any, Any] | None) -> str:
+        """Why a round did not end as declared, in words; "" if it did.
+
+        Args:
+            served: decisions that were served in it.
+            times: (n,) of its rows, in seconds or datetime64; None without.
+        """
+        if self.decisions is not None:
+            if served == self.decisions:
+                return ""
+            return f"{counted(served, 'decision')} served, {self.decisions:,} declared"
+        if times is None:
+            return f"declared {self}, and its rows have no times to hold against that"
+        end = np.datetime64(self.until, "us")
+        seconds = (times - end) / np.timedelta64(1, "s") if times.dtype.kind == "M" else None
+        if seconds is None:
+            seconds = times - end.astype(np.int64) / 1e6
+        late = int((seconds > 0).sum())
+        if late:
+            return f"{counted(late, 'row')} later than its declared end ({self})"
+        ordered = np.sort(np.append(seconds, [0.0]))
+        gaps = np.diff(ordered)
+        allowed = max(0.01 * -ordered[0], float(gaps[:-1].max(initial=0.0)))
+        if gaps[-1] > allowed:
+            return f"declared {self}, and its last row is {gaps[-1]:,.0f} s before that"
+        return ""
 
 
 def required_hash(policy: Policy | None) -> str:

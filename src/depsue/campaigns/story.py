@@ -20,8 +20,9 @@ from typing import Any, Literal
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.exposure import Exposure, exposure_of
-from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundSummary
+from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundLength, RoundSummary
 from depsue.exploration.choices import Choice
+from depsue.exploration.rounds import NO_DRIFT
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     DeploymentRecord,
@@ -156,6 +157,11 @@ class RoundStory:
         certified: the certified novelty; None without a certificate that passed.
         arrived: ids of items that came with its rows.
         withdrawn: ids of items that left with its rows, and did not come back.
+        declared: how long it was declared to last, in words; "" if nothing was.
+        ended: why it did not end as declared, in words; "" if it did, or goes on.
+        decisions: served in it, whoever decided; None before.
+        read: rows whose rewards are in the means: learn and select rows only, for a page shows no
+            reward of rows that a coming verdict reads. None is all.
     """
 
     round: int
@@ -167,6 +173,10 @@ class RoundStory:
     certified: float | None = None
     arrived: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
+    declared: str = ""
+    ended: str = ""
+    decisions: int | None = None
+    read: int | None = None
 
 
 @dataclass(frozen=True)
@@ -272,7 +282,10 @@ def story_of(campaign: Campaign) -> Story:
     )
     k = campaign.round
     history = tuple(
-        _round(j, summaries, [test for test in tests if test.round == j], deployments, choice_of)
+        replace(
+            _round(j, summaries, [t for t in tests if t.round == j], deployments, choice_of),
+            declared=str(RoundLength.of([d for d in records if d.round == j]) or ""),
+        )
         for j in range(min(k, campaign.rounds) + 1)
     )
     promises = tuple(
@@ -350,6 +363,9 @@ def _round(
     return replace(
         story,
         rows=summary.rows,
+        ended=summary.ended,
+        decisions=summary.rows if summary.decisions is None else summary.decisions,
+        read=summary.read,
         novelty=summary.novelty,
         served=choice_of(k, summary.served).what,
         arrived=summary.arrived,
@@ -414,9 +430,26 @@ def _drift_found(campaign: Campaign) -> int | None:
     refuted = (
         candidate.round
         for candidate in campaign.ledger.candidates(campaign.name)
-        if candidate.round > 1 and not CandidateFacts.of(candidate).ceilings
+        if NO_DRIFT in CandidateFacts.of(candidate).refuted
+        or (candidate.round > 1 and not CandidateFacts.of(candidate).ceilings)
     )
     return next(refuted, None)
+
+
+def _length_lines(story: Story) -> Iterator[str]:
+    """How long rounds were declared to last, which ended otherwise, and what means are of."""
+    for past in story.history:
+        if past.rows is None and past.declared:
+            yield f"round {past.round} is declared to last {past.declared}"
+        if past.ended:
+            yield f"round {past.round} was ended by choice: {past.ended}"
+        unobserved = (past.decisions or 0) - (past.rows or 0)
+        if unobserved:
+            yield f"round {past.round} served {unobserved:,} decisions without a row"
+    if any(past.read is not None for past in story.history):
+        yield (
+            "values are means over learn and select rows: no page shows what a coming verdict reads"
+        )
 
 
 def _concerns(
@@ -505,6 +538,8 @@ def _status_lines(story: Story) -> Iterator[str]:
     for cells in (headings, *rows):
         widths = zip(cells, (5, 9, 9, 9, 9, 8, 8, 8, 9), strict=True)
         yield "  " + " ".join(f"{cell:>{width}}" for cell, width in widths)
+    for line in _length_lines(story):
+        yield f"  {line}"
 
 
 def _status_cells(past: RoundStory, outcome: PromiseOutcome | None) -> tuple[str, ...]:

@@ -55,12 +55,15 @@ class Served:
             included.
         unread: rows that it logged beside `logs`, which the coming verdict will read.
         fixed_length: whether it ended as was declared when it was deployed.
+        by_pi0: how many of the decisions without a row pi0 took, as holdout or fallback: they keep
+            a relative floor up to 1.
     """
 
     logs: LoggedData
     decisions: int
     unread: int = 0
     fixed_length: bool = True
+    by_pi0: int = 0
 
     @property
     def unobserved(self) -> int:
@@ -125,7 +128,7 @@ def earned(
         stake: what was fixed beforehand; None averages bets over a fixed grid.
     """
     require(
-        decisions >= 1 and all(deployment.unobserved >= 0 for deployment in served),
+        decisions >= 1 and all(d.unobserved >= d.by_pi0 >= 0 for d in served),
         "a deployment serves at least one decision, and all that it logged",
         found=f"{decisions} to come; so far (served, logged) "
         f"{[(d.decisions, len(d.logs) + d.unread) for d in served]}",
@@ -137,7 +140,7 @@ def earned(
     rows = sum(part.rows for part in parts)
     to_come = decisions * rows / sum(len(d.logs) + d.unread for d in served)  # in the segment
     floor = threshold(promise, ceiling)
-    charged = sum(part.unobserved * part.worst for part in parts)
+    charged = sum(part.charged for part in parts)
     if promise.floor.ratio is None:
         realised = sum(float((part.terms - floor).sum()) for part in parts)
         unread = [part for part in parts if part.unread]
@@ -173,7 +176,7 @@ class _Part:
         terms: (n,) of the rows that may be read.
         stands_for: how many rows each of them stands for, with those that may not be read.
         unread: of the latter, those that the promise is about, as far as the others tell.
-        unobserved: decisions without a row; all of them count, whatever the segment.
+        charged: for decisions without a row; all of them count, whatever the segment.
         worst: the least that such a decision is worth, less the threshold.
         lower: the declared lower limit of the terms.
         r_max: the largest reward.
@@ -182,7 +185,7 @@ class _Part:
     terms: FloatArray
     stands_for: float
     unread: float
-    unobserved: int
+    charged: float
     worst: float
     lower: float
     r_max: float
@@ -223,7 +226,10 @@ def _part(
         worst = max(lower, -rho * rows.r_max)  # V(pi) >= 0, whatever served
     stands_for = 1 + deployment.unread / len(deployment.logs)
     unread = len(terms) * (stands_for - 1)
-    return _Part(terms, stands_for, unread, deployment.unobserved, worst, lower, rows.r_max)
+    ratio, by_pi0 = promise.floor.ratio, deployment.by_pi0
+    own = worst if ratio is None else min(1 - ratio, 0.0) * rows.r_max  # V(pi0) - rho V(pi0)
+    charged = (deployment.unobserved - by_pi0) * worst + by_pi0 * max(own, worst)
+    return _Part(terms, stands_for, unread, charged, worst, lower, rows.r_max)
 
 
 def _fewest(above: FloatArray, part: _Part) -> float:

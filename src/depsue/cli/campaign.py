@@ -252,22 +252,44 @@ def deploy(
     what: Annotated[
         str | None, typer.Option(help="certified, certain or pi0; default: the best by objective.")
     ] = None,
+    decisions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Declare how many decisions the round will serve; default: the campaign's number, "
+            "else as many as the newest logs have rows.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Instead: declare when the round ends, an ISO date or time (UTC)."),
+    ] = None,
     yes: Yes = False,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Record what serves from now on: what was certified, or what is certain without."""
+    """Record what serves from now on, and declare how long the round is to last.
+
+    A round that ends as declared allows every bound in the next verdict; one that is ended
+    otherwise allows only bounds that hold at any time.
+    """
+    from depsue.campaigns.records import RoundLength
+
     campaign = open_campaign(name, home, ledger, by)
     choices = campaign.choices()
     if choices and not yes:
         _require_yes(as_json)
         wanted = next((choice for choice in choices if what in (None, choice.what)), choices[0])
         _ask(f"Users will see it: {wanted.why}. Deploy?")
-    deployed = campaign.deploy(what)
+    deployed = campaign.deploy(what, decisions=decisions, until=until)
     folder = campaign.folder_of(deployed.round, deployed.policy_hash)
-    _show(campaign, as_json, [f"deployed: {deployed.policy_hash[:12]}, in {folder}"])
+    lines = [
+        f"deployed: {deployed.policy_hash[:12]}, in {folder}",
+        f"declared length of round {deployed.round}: {RoundLength.of([deployed])}",
+    ]
+    _show(campaign, as_json, lines)
 
 
 @app.command()
@@ -286,12 +308,30 @@ def observe(
     ] = None,
     id: IdColumn = None,
     store: StoreAddress = None,
+    decisions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Decisions served in the round, whoever decided: fallbacks, rollbacks and the "
+            "holdout included; default: one for each row. Those without a row are charged at their "
+            "worst.",
+        ),
+    ] = None,
+    by_pi0: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of the decisions without a row, how many pi0 took."),
+    ] = None,
+    yes: Yes = False,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in what a round logged; the same file twice is one observation."""
+    """Show what a round logged and what would be left out, ask, and take it in.
+
+    The same file twice is one observation. Until the next train more rows may be added: observe all
+    rows of the round together. The round then counts as one that was ended by choice.
+    """
     from depsue.campaigns.records import RoundSummary
 
     campaign = open_campaign(name, home, ledger, by)
@@ -301,14 +341,33 @@ def observe(
         found="both" if from_service else "neither",
         cure=f"depsue campaign observe {name} june.parquet",
     )
+    left_out: tuple[str, ...] = ()
     if from_service:
         from depsue.serving.joining import export_served
 
         written = export_served(campaign, store)
         typer.echo(str(written), err=as_json)
         logs, mapping = str(written.path), mapping or written.mapping
-    seen = campaign.observe(str(logs), mapping=mapping, items=items, id=id)
-    lines = [f"round {seen.round}: {counted(seen.rows, 'row')} observed"]
+        left_out = written.left_out
+        decisions = written.decisions if decisions is None else decisions
+        by_pi0 = written.holdout + written.fallback if by_pi0 is None else by_pi0
+    preview = campaign.preview_observation(
+        str(logs),
+        mapping=mapping,
+        items=items,
+        id=id,
+        decisions=decisions,
+        by_pi0=by_pi0,
+        left_out=left_out,
+    )
+    if not yes and not preview.known:
+        _require_yes(as_json)
+        typer.echo(str(preview), err=True)
+        _ask(f"Round {preview.round} ends with these rows. Take them in?")
+    seen = campaign.observe(
+        str(logs), mapping=mapping, items=items, id=id, decisions=decisions, by_pi0=by_pi0
+    )
+    lines = [f"round {seen.round}: {counted(seen.rows, 'row')} observed", *preview.lines()[1:]]
     summary = RoundSummary.of(seen)
     for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
         if ids:

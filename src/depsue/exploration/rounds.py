@@ -82,6 +82,7 @@ class CampaignState:
         decisions: of each deployment, as declared when the campaign began; None takes the number
             of rows of D_0.
         refuted: assumptions that an earlier round refuted; they are not rested on again.
+        fixed_length: whether the number of rows of D_0 was fixed before their rewards were seen.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class CampaignState:
         stretch: float = 1.0,
         decisions: int | None = None,
         refuted: Iterable[str] = (),
+        fixed_length: bool = True,
     ) -> None:
         require_countable(settings, logs)
         declared_units(logs, settings.units)
@@ -117,6 +119,7 @@ class CampaignState:
         self.drift: DriftReport | None = None
         self.trust: float | None = None
         self.declared = len(logs) if decisions is None else decisions
+        self.fixed_length = fixed_length
         self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
         if NO_DRIFT in self.refuted:
             self.settings = replace(settings, no_drift=False)
@@ -141,6 +144,7 @@ class CampaignState:
             self.largest,
             self.trust,
             None if self.settings.safety == "each" else self._account,
+            fixed_length=self.fixed_length,
         )
 
     @property
@@ -187,6 +191,7 @@ class CampaignState:
         certified: bool,
         trust: float,
         decisions: int | None = None,
+        by_pi0: int = 0,
         fixed_length: bool = True,
         pi0_share: float | None = None,
     ) -> None:
@@ -200,6 +205,7 @@ class CampaignState:
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
             decisions: that were served in the round, whoever decided; None is one for each row.
+            by_pi0: decisions without a row that pi0 took, as holdout or fallback.
             fixed_length: whether the round ended as was declared when it was deployed.
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
         """
@@ -225,7 +231,8 @@ class CampaignState:
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
         total = len(served) if decisions is None else decisions
-        self.served.append(Served(served, total, fixed_length=fixed_length))
+        self.served.append(Served(served, total, fixed_length=fixed_length, by_pi0=by_pi0))
+        self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0
         self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12

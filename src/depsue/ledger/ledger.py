@@ -6,7 +6,7 @@ Its promise stands at the head of the package.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from depsue.certificates.folds import FRACTIONS, Registration
-from depsue.data.identity import LogSketch
+from depsue.data.identity import LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
 from depsue.ledger import reads, registering, schema
@@ -38,6 +38,7 @@ from depsue.ledger.records import (
 from depsue.ledger.transaction import Transaction, no_campaign
 
 T = TypeVar("T")
+Summary = Mapping[str, Any] | Callable[[Registration], Mapping[str, Any]]
 
 WAIT = 30.0
 """Seconds that a write waits for its turn."""
@@ -151,7 +152,7 @@ class Ledger:
         data_hash: str,
         rows: int,
         source: str,
-        summary: Mapping[str, Any],
+        summary: Summary,
         by: str,
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
@@ -164,21 +165,23 @@ class Ledger:
             data_hash: of all rows.
             rows: how many.
             source: where they are.
-            summary: counts and sums.
+            summary: counts and sums; or what computes them once the rows are registered, for
+                rewards are summed up from rows that no coming verdict reads.
             by: who observes.
             sketch: what the rows are known by; None knows them by their hash alone.
             fractions: shares of learn, select and certify.
             fresh: declared: no row was registered before, where only contents could tell.
         """
-        values = _observed(campaign, round, data_hash, rows, source, summary)
+        values = _observed(campaign, round, data_hash, rows, source)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
             if transaction.first(schema.observations, campaign=campaign, round=round) is None:
                 _require_observable(transaction, campaign, round, data_hash)
-                registering.register(
+                registration = registering.register(
                     transaction, campaign, round, data_hash, known_by, fractions, fresh=fresh
                 )
+                values["summary"] = _summed_up(summary, registration)
             row = transaction.once(
                 schema.observations,
                 "observation",
@@ -198,7 +201,7 @@ class Ledger:
         data_hash: str,
         rows: int,
         source: str,
-        summary: Mapping[str, Any],
+        summary: Summary,
         by: str,
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
@@ -207,7 +210,7 @@ class Ledger:
 
         Arguments as for `observe`; rows that were there keep their folds.
         """
-        values = _observed(campaign, round, data_hash, rows, source, summary)
+        values = _observed(campaign, round, data_hash, rows, source)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
@@ -216,9 +219,10 @@ class Ledger:
                 row = transaction.first(seen, **key)
                 if row is not None:
                     return schema.record(ObservationRecord, row)
-            registering.register(
+            registration = registering.register(
                 transaction, campaign, round, data_hash, known_by, fractions, fresh=False
             )
+            values["summary"] = _summed_up(summary, registration)
             transaction.add(schema.supplements, "supplement", data_hash, values)
             newest = transaction.observation(campaign, round)
             assert newest is not None
@@ -406,6 +410,11 @@ class Ledger:
                 Transaction(connection, "reader"), sketch, fractions, retries=retries, fresh=fresh
             )
 
+    def overlap(self, campaign: str, round: int, sketch: LogSketch) -> Overlap:
+        """What other rows have in common with those that a round observed."""
+        with self.database.reading() as connection:
+            return registering.overlap(Transaction(connection, "reader"), campaign, round, sketch)
+
     def share_of_delta(self, campaign: str) -> float:
         """The campaign's share of delta: 1 unless it is in a declared family."""
         with self.database.reading() as connection:
@@ -488,17 +497,21 @@ def _observed(
     data_hash: str,
     rows: int,
     source: str,
-    summary: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What is written of an observation, checked."""
+    """What is written of an observation, checked; its summary follows."""
     return {
         "campaign": campaign,
         "round": round,
         "data_hash": checked_hash(data_hash, "the data's hash"),
         "rows": checked_count(rows, "rows", 1),
         "source": checked_name(source, "the source"),
-        "summary": checked_json(summary, "the summary"),
+        "summary": "{}",
     }
+
+
+def _summed_up(summary: Summary, registration: Registration) -> str:
+    values = summary(registration) if callable(summary) else summary
+    return checked_json(values, "the summary")
 
 
 def _require_observable(

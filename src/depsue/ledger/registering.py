@@ -13,7 +13,7 @@ from typing import Any
 from depsue import codec
 from depsue.certificates.folds import Registration
 from depsue.certificates.registration import KnownLog, placed
-from depsue.data.identity import LogSketch
+from depsue.data.identity import LogSketch, Overlap
 from depsue.errors import ConfigError, is_real, require, short
 from depsue.ledger import schema
 from depsue.ledger.records import checked_json, checked_name
@@ -107,6 +107,12 @@ def known_as(transaction: Transaction, sketch: LogSketch) -> Registration | None
         if overlap and overlap.same.get(registration.kind, False):
             return registration
     return None
+
+
+def overlap(transaction: Transaction, campaign: str, round: int, sketch: LogSketch) -> Overlap:
+    """What other rows have in common with those that a round observed."""
+    rows = transaction.all(schema.registrations, campaign=campaign, round=round)
+    return sketch.overlap(_sketch(rows[-1])) if rows else Overlap(0.0, "", {})
 
 
 def require_extensible(transaction: Transaction, campaign: str, round: int) -> None:

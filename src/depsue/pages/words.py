@@ -388,6 +388,11 @@ def _says(story: Story) -> list[str]:
         f"Rows that certify are kept from learning until one verdict has read them. {again} "
         f"Counted in this campaign: {counted(reads, 'read')}.",
     ]
+    if any(past.read is not None for past in story.history):
+        lines.append(
+            "Rewards on this page are means over learn and select rows: what a coming verdict "
+            "reads is shown nowhere before it."
+        )
     if len(explore.promises) > 1:
         lines.append("All promises must pass, each at the full delta.")
     if explore.certain > 0:

@@ -52,8 +52,10 @@ class Exported:
     restricted: int
     open: int
 
-    def __str__(self) -> str:
-        left_out = [
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Decisions that are not among the rows, with the reason."""
+        return tuple(
             f"{count:,} {why}"
             for count, why in (
                 (self.holdout, "of the holdout on pi0"),
@@ -62,8 +64,15 @@ class Exported:
                 (self.open, "that still wait for rewards"),
             )
             if count
-        ]
-        more = f"; left out: {', '.join(left_out)}" if left_out else ""
+        )
+
+    @property
+    def decisions(self) -> int:
+        """All decisions of the round, whoever took them."""
+        return self.rows + self.holdout + self.fallback + self.restricted + self.open
+
+    def __str__(self) -> str:
+        more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
         return f"{self.rows:,} decisions of the policy in {self.path}{more}"
 
 
