@@ -35,6 +35,7 @@ class TestBetting(BoundConformance):
     bound = Betting()
     fixed = Betting(bets_for=0.05)
     on_units = Betting(order="shuffled")
+    effort = 0.3
 
 
 class TestBettingWithEverySetting(BoundConformance):
@@ -76,6 +77,7 @@ class TestNormal(BoundConformance):
 
 class TestNormalWithAPilot(BoundConformance):
     bound = NormalOnBoth(tau=2.0, pilot=Pilot(0.45, 0.25, 0.02, 0.02))
+    effort = 0.3
 
 
 class TestNormalWithAWideRange(BoundConformance):

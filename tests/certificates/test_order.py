@@ -54,8 +54,7 @@ def logged(draw: np.random.Generator, n: int, units: bool = False) -> LoggedData
     country = draw.integers(0, 2, n)
     action = (draw.random(n) > PI0[country, 0]).astype(np.int32)
     reward = (draw.random(n) < Q[country, action]) * 1.0
-    unit = draw.integers(0, n // 3, n) if units else None
-    ids, unit = np.unique(unit, return_inverse=True) if units else (None, None)
+    ids, unit = np.unique(draw.integers(0, n // 3, n), return_inverse=True)
     return LoggedData(
         catalogue=CATALOGUE,
         contexts=COUNTRIES,
@@ -64,8 +63,8 @@ def logged(draw: np.random.Generator, n: int, units: bool = False) -> LoggedData
         reward=reward,
         propensity=PI0[country, action],
         r_max=1.0,
-        unit=unit,
-        units=ids,
+        unit=unit if units else None,
+        units=ids if units else None,
         columns={"minutes": reward * draw.uniform(0, 5, n)},
     )
 
