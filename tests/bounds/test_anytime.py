@@ -30,7 +30,9 @@ def ever_exceeds(bound: Bound) -> int:
     return exceeds
 
 
-@pytest.mark.parametrize("bound", [Smoothing(), Smoothing(scale=8.0), Betting(horizon=400)])
+@pytest.mark.parametrize(
+    "bound", [Smoothing(), Smoothing(scale=8.0), Betting(horizon=400), Betting(bets=(0.2,))]
+)
 def test_looking_often_keeps_the_level(bound: Bound) -> None:
     assert binomial_tail(ever_exceeds(bound), RUNS, DELTA) > 1e-4
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from depsue.bounds import Betting, betting_lower, predictable_bets
+from depsue.bounds import Betting, best_bet, betting_lower, predictable_bets
 from depsue.bounds.betting import shuffled
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError, NotConservative
@@ -182,3 +182,45 @@ def test_refuses_bad_settings(settings: dict[str, float], message: str) -> None:
 def test_refuses_what_is_not_conservative() -> None:
     with pytest.raises(NotConservative, match="betting.*proof.*Found: list.*clipped IPS"):
         Betting().lower([1.0], 0.05)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bets", [(0.2,), (3.0,), (0.5, 0.05)])
+@pytest.mark.parametrize("lower", [0.0, -0.5])
+def test_constant_bets_are_the_largest_m_of_a_grid(bets: tuple[float, ...], lower: float) -> None:
+    values = np.random.default_rng(14).exponential(0.5, 300) * (np.arange(300) % 3 > 0) + lower / 2
+    bound = Betting(bets=bets).lower(ConservativeTerms(values, lower, proof="test"), 0.05)
+
+    def capital(m: float) -> float:
+        z, capitals = values - lower, []
+        for bet in bets:
+            size = min(bet, 0.5 / m)
+            capitals.append(float(np.prod(1 + size * (z - m))))
+        return float(np.mean(capitals))
+
+    grid = np.linspace(1e-4, float((values - lower).mean()), 2_000)
+    rejected = [m for m in grid.tolist() if capital(m) >= 20]
+    assert bound.value - lower == pytest.approx(rejected[-1], abs=float(grid[1] - grid[0]))
+    assert bound.constants == {"bound": "betting", "cap": 0.5, "bets": list(bets), "lower": lower}
+
+
+def test_the_best_bet_is_near_the_best() -> None:
+    values = (np.random.default_rng(15).random(5_000) < 0.3) * 1.0
+    terms = ConservativeTerms(values, 0.0, proof="test")
+    best = best_bet(0.21, 5_000, 0.05)
+    at = [Betting(bets=(best * by,)).lower(terms, 0.05) for by in (0.5, 1.0, 2.0)]
+    widths = [bound.mean - bound.value for bound in at]
+    assert widths[1] < 0.85 * min(widths[0], widths[2])
+    assert widths[1] < 2.5 * math.sqrt(0.21 / 5_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"bets": (0.0,)}, r"bets must be positive.*0.0.*variance"),
+        ({"bets": (0.1,), "horizon": 10}, r"constant bets have no order.*horizon=10.*bets alone"),
+        ({"bets": (0.1,), "order": "shuffled"}, r"constant bets have no order.*'shuffled'"),
+    ],
+)
+def test_what_constant_bets_refuse(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Betting(**settings)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.bounds import Betting, BoundRun, Hcope, Normal, Partition, Smoothing
+from depsue.bounds import Betting, BoundRun, Hcope, Normal, Partition, Pilot, Smoothing
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import ConfigError
 from depsue.testing.bounds import in_partitions
@@ -32,6 +32,9 @@ def test_partitions_do_not_matter_where_it_is_hard(name: str) -> None:
         Smoothing(scale=3.0),
         Betting(unit_scale=1.0),
         Betting(unit_scale=1.0, horizon=100, bets_for=0.1, cap=0.9),
+        Betting(bets=(0.1,)),
+        Betting(bets=(1.0, 0.1, 0.001)),
+        Normal(upper=float(values.max()) + 1, pilot=Pilot.of(values[::7])),
     ):
         expected = bound.lower(ConservativeTerms(values, lower, proof="test"), 0.05)
         terms = ConservativeTerms(values, lower, proof="test")
@@ -73,7 +76,7 @@ def test_units_that_are_complete_within_partitions() -> None:
         )
         for rows in (slice(600), slice(600, None))
     ]
-    for bound in (Hcope(), Hcope(tau=2.0), Smoothing(), Normal(tau=3.0)):
+    for bound in (Hcope(tau=2.0), Hcope(), Smoothing(), Normal(tau=3.0), Betting(bets=(0.1,))):
         run = BoundRun(bound, halves[0], 400, 0.05)
         while not run.done:
             for half in halves:

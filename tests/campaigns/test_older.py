@@ -68,8 +68,13 @@ def test_its_candidate_gets_the_verdict_that_it_would_have_got(
     certificate = Certificate.from_json(facts["certificate"])
     made = Certificate.from_json(attempt.certificate)  # by today's rules for delta and bounds
     assert {verdict.delta for verdict in made.verdicts} == {made.delta / 2}
-    today = {"spent": made.spent, "verdicts": made.verdicts, "assumptions": made.assumptions}
-    assert made == replace(certificate, version=__version__, **today)
+    assert made == replace(
+        certificate,
+        version=__version__,
+        spent=made.spent,
+        verdicts=made.verdicts,
+        assumptions=made.assumptions,
+    )
     chosen = [[choice.what, choice.novelty, choice.value] for choice in campaign.choices()]
     assert chosen == facts["choices"]
     assert (

@@ -114,7 +114,8 @@ class Betting(BaseBound):
             == (None, None, None, ORDERS[0]),
             "constant bets have no order and are not sized: horizon, bets_for, unit_scale and "
             "order are for adaptive ones",
-            found=short(self),
+            found=f"horizon={self.horizon}, bets_for={self.bets_for}, "
+            f"unit_scale={self.unit_scale}, order={self.order!r}",
             cure="give bets alone, or leave them out",
         )
 

@@ -129,7 +129,7 @@ class Certificate:
         listed: how many were listed.
         policy: SHA-256 of the policy's settings and arrays; None if it cannot be saved.
         verdicts: one for each promise.
-        assumptions: what the verdict rests on, in words.
+        assumptions: what the verdict rests on, in words; "fact:" marks what holds by itself.
         version: of depsue.
         control: coefficients of the control variate, by promise; None without one.
         control_most: what its predictions were clipped at.
@@ -222,7 +222,8 @@ class Certificate:
                     f"floor, and the margin rests on {v.fewest:+.5g}, fixed before they were read"
                 )
         for words in self.assumptions:
-            lines.append(f"  {words}" if words.startswith("gap:") else f"  assumes: {words}")
+            plain = words.startswith(("gap:", "fact:"))
+            lines.append(f"  {words}" if plain else f"  assumes: {words}")
         return "\n".join(lines)
 
     def to_json(self) -> str:

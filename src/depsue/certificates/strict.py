@@ -447,12 +447,37 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         if _estimated(rows)
         else "every logged propensity is the probability with which its action was drawn",
         f"rewards lie between 0 and {rows.r_max:g}",
-        "rows of one unit are the sample; units are independent, and the promise is about the "
-        "mean over units"
-        if rows.unit is not None
-        else "rows are independent draws; the promise is about contexts like the logged ones",
-        *words_on_units(folds.units),
-        "what is served meets the same users and rewards as the logs",
+    ]
+    words += [
+        f"{promise.reward} lies between 0 and {promise.r_max:g}"
+        for promise in rules.promises
+        if promise.reward is not None
+    ]
+    if rows.unit is None:
+        words.append(
+            "rows are independent draws; the promise is about contexts like the logged ones"
+        )
+    else:
+        words.append(
+            "rows of one unit are the sample; units are independent, and the promise is about the "
+            "mean over units"
+        )
+    words += words_on_units(folds.units)
+    words.append("what is served meets the same users and rewards as the logs")
+    if columns := sorted({p.segment[0] for p in rules.promises if p.segment is not None}):
+        words.append(
+            f"segments ({', '.join(columns)}) are known before the decision, and make up the same "
+            "shares of what is served as of the logs"
+        )
+    words.append(
+        "the number of rows was fixed before their rewards were seen"
+        if rules.fixed_length
+        else f"fact: the round was ended by choice; {rules.bound} is used, which holds at any time"
+    )
+    words += [
+        "fact: nothing depends on the order of the rows",
+        "fact: the error rate is that of this verdict; of campaigns with K verdicts like it, at "
+        "most K times as many err in any of them",
     ]
     if rules.ceilings:
         sources = "; ".join(

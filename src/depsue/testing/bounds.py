@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from depsue.bounds import BaseBound, BoundRun, Partition
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, IntArray
 from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
 from depsue.errors import ConfigError, DepsueError, NotConservative
 from depsue.protocols import Bound, BoundValue
@@ -232,6 +232,17 @@ class BoundConformance:
                 expected = whole if n == world.n else self.bound.lower(first, 0.05)
                 _same(in_partitions(self.bound, first, 0.05, size), expected)
 
+    def test_order_does_not_matter_to_a_bound_that_says_so(self) -> None:
+        if not getattr(self.bound, "any_order", False):
+            return
+        for case, world in enumerate((NEAR, NOVEL_MASS, RARE_WEIGHTS)):
+            draw = self.rng(13, case)
+            terms = world.draw(draw)
+            bound = self.bound.lower(terms, 0.05).value
+            for order in (draw.permutation(world.n), np.argsort(-terms.values)):
+                other = self.bound.lower(_rows(terms, order), 0.05).value
+                assert abs(other - bound) <= 1e-12, f"{other} in another order, {bound} before"
+
     # refusals
 
     def test_refuses_terms_without_a_proof(self) -> None:
@@ -327,7 +338,7 @@ def in_partitions(
     return run.concluded()
 
 
-def _rows(terms: ConservativeTerms, rows: slice) -> ConservativeTerms:
+def _rows(terms: ConservativeTerms, rows: slice | IntArray) -> ConservativeTerms:
     """Some of the terms, which declare what all of them do."""
     if isinstance(terms, WeightedTerms):
         return WeightedTerms.of(terms.weights[rows], terms.rewards[rows], r_max=terms.r_max)
