@@ -14,9 +14,9 @@ from depsue.certificates import (
     Folds,
     MixtureLadder,
     Reads,
+    Registration,
     Rules,
     certify,
-    three_folds,
     tuned,
     verify,
 )
@@ -30,6 +30,7 @@ from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
 from depsue.rewards import OwnRewardModel
 from depsue.testing.bounds import binomial_tail
+from depsue.testing.splits import split
 
 CATALOGUE = Catalogue.of(range(3), novel=[2])
 COUNTRIES = np.array([[0.0], [1.0]], dtype=np.float32)
@@ -102,7 +103,7 @@ def test_the_order_of_rows_changes_nothing(name: str, units: bool) -> None:
 @pytest.mark.parametrize("name", STRICT)
 def test_constants_are_recorded_and_recomputed_from(name: str) -> None:
     logs, rules = logged(np.random.default_rng(2), 4_000), STRICT[name]
-    folds = three_folds(logs, "spring")
+    folds = split(logs, "spring")
     made = certify(LEVEL, folds, rules, Reads())
     given = tuned(rules, LEVEL, folds.select, len(folds.certify), 0.05)
     assert not given.untuned and certify(LEVEL, folds, given, Reads()) == made
@@ -114,7 +115,7 @@ def test_constants_are_recorded_and_recomputed_from(name: str) -> None:
 
 def test_certificates_without_constants_cannot_be_recomputed() -> None:
     logs = logged(np.random.default_rng(2), 1_000)
-    made = certify(LEVEL, three_folds(logs, "spring"), STRICT["normal"], Reads())
+    made = certify(LEVEL, split(logs, "spring"), STRICT["normal"], Reads())
     bare = replace(made, verdicts=tuple(replace(v, constants={}) for v in made.verdicts))
     with pytest.raises(ConfigError, match=r"records the constants of its bound \(pilot\)"):
         verify(bare, logs, own(PI))
@@ -129,7 +130,8 @@ def test_a_segment_without_select_rows_gets_constants_too() -> None:
     rare = (np.arange(2_000) >= 1_900).astype(int)
     logs = replace(logs, columns={**logs.columns, "rare": rare})
     promise = Promise(Floor(0.5), "rare", segment=("rare", 1))
-    folds = Folds(logs, logs.take(slice(0, 500)), logs, logs.hash, "spring", (0.1, 0.2, 0.7), 0)
+    registration = Registration("test", "0" * 64, "row", (0.1, 0.2, 0.7), "rows")
+    folds = Folds(logs, logs.take(slice(0, 500)), logs, logs.hash, registration, 0)
     for bound in ("normal", "betting"):
         made = certify(LEVEL, folds, Rules((promise,), clip=1.5, bound=bound), Reads())
         assert made.verdicts[0].n == 100
@@ -218,7 +220,7 @@ def test_the_certificate_prints_what_it_assumes_and_what_it_does_not() -> None:
     logs = logged(np.random.default_rng(7), 2_000, units=True)
     segment = Promise(Floor(0.5), "long", segment=("long", 1))
     logs = replace(logs, columns={**logs.columns, "long": np.arange(2_000) % 2})
-    folds = three_folds(logs, "spring")
+    folds = split(logs, "spring")
     fixed = str(certify(LEVEL, folds, Rules((*PROMISES, segment), clip=1.5), Reads()))
     for words in (
         "assumes: minutes lies between 0 and 5",
