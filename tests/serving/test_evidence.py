@@ -12,6 +12,7 @@ from scipy import stats
 
 from depsue.bounds import StartMixture
 from depsue.bounds.starts import EVERY, FRACTIONS
+from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise
@@ -20,7 +21,6 @@ from depsue.serving.evidence import (
     FloorPart,
     JudgedRows,
     PropensityPart,
-    UnitRows,
     Weighing,
     delta_of_epoch,
     weights,
@@ -120,7 +120,7 @@ def test_evidence_does_not_depend_on_batches() -> None:
         parts = [
             floor_part(replace(promise, name=f"{promise.floor} {units}"), units=units)
             for promise in (RELATIVE, ABSOLUTE)
-            for units in (None, "all", "first")
+            for units in (None, "all rows", "first row")
         ]
         evidence = EpochEvidence(parts, delta=0.01, length=n, cycle=CYCLE)
         for first in range(0, n, batch):
@@ -255,8 +255,8 @@ def test_a_unit_has_one_value_in_a_cycle() -> None:
     reward = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
     unit, at = ["a", "a", "a", "b", "a", "c"], [0.0, 1.0, 2.0, 3.0, 10.0, 20.0]
     expected: dict[UnitRows, list[list[float]]] = {
-        "all": [[1 / 3, 0.0], [1.0]],
-        "first": [[1.0, 0.0], []],
+        "all rows": [[1 / 3, 0.0], [1.0]],
+        "first row": [[1.0, 0.0], []],
     }
     for units, values in expected.items():
         part = floor_part(ABSOLUTE, units=units)
@@ -309,7 +309,7 @@ def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(DataError, match=r"lies in \[0, 1\]"):
         evidence.add(rows([1.0], places=np.array([math.nan])))
     with pytest.raises(DataError, match="needs the unit of each decision"):
-        over_units = floor_part(units="all")
+        over_units = floor_part(units="all rows")
         EpochEvidence([over_units], delta=0.01, length=10).add(rows([1.0]))
     with pytest.raises(ConfigError, match="length is at least 1"):
         StartMixture(1.0, 0)

@@ -376,7 +376,7 @@ def _evidence(life: Life, watch: Watch) -> EpochEvidence:
             credit=0.0,
             holdout=watch.holdout,
             length=watch.length,
-            units="all" if life.users and watch.by_units else None,
+            units="all rows" if life.users and watch.by_units else None,
         )
         for by in ways
     ]

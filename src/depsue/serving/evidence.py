@@ -44,13 +44,13 @@ import numpy as np
 
 from depsue import defaults
 from depsue.bounds import StartMixture
+from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask, first_bad
 from depsue.errors import DataError, is_real, require, require_delta, short
 from depsue.promises import Promise
 
 Weighing = Literal["items", "holdout"]
 Clock = Literal["decisions", "cycles"]
-UnitRows = Literal["first", "all"]
 BINS = 16
 """Of the places of actions in their distributions."""
 AUDITS = 32
@@ -416,7 +416,7 @@ class EpochEvidence:
                 if part.units is None or unit is None:
                     part.hold(value, None)
                 else:
-                    mask = counts[place] if part.units == "first" else np.ones(len(place), bool)
+                    mask = counts[place] if part.units == "first row" else np.ones(len(place), bool)
                     part.hold(value[mask], unit[place][mask])
 
     def _units(self, rows: JudgedRows, first: int, last: int) -> tuple[IntArray | None, Mask]:
@@ -426,7 +426,7 @@ class EpochEvidence:
             return None, fresh
         numbers, known = self._numbers, self._known
         unit = np.empty(last - first, dtype=np.int64)
-        remembers = any(part.units == "first" for part in self._floors)
+        remembers = any(part.units == "first row" for part in self._floors)
         for k, name in enumerate(rows.unit[first:last]):
             unit[k] = numbers.setdefault(name, len(numbers))
             if remembers:

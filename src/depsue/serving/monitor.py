@@ -24,6 +24,8 @@ import numpy as np
 from depsue import defaults
 from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
+from depsue.campaigns.records import RoundLength
+from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.drawn_by import TOLERANCE
@@ -34,7 +36,6 @@ from depsue.serving.evidence import (
     FloorPart,
     JudgedRows,
     PartEvidence,
-    UnitRows,
     Weighing,
     delta_of_epoch,
     weights,
@@ -196,9 +197,17 @@ class Monitor:
             self._settings,
             tuple(self._campaign.settings.explore.promises),
             self._campaign.rounds,
-            length=defaults.WATCHED if logs is None else len(logs),
+            length=self._length(epoch.served, logs),
+            unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
         )
+
+    def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
+        """Decisions of the round, as declared; else about as many as the logs before it have."""
+        declared = RoundLength.of(self._campaign.deployed(served.round))
+        if declared is not None and declared.decisions is not None:
+            return declared.decisions
+        return defaults.WATCHED if logs is None else len(logs)
 
     def _logs(self, served: ServedPolicy) -> LoggedData | None:
         """That the policy was certified on; None where they cannot be read."""
@@ -369,7 +378,7 @@ class MonitorRun:
     promises: tuple[Promise, ...]
     rounds: int
     length: int = defaults.WATCHED
-    unit_rows: UnitRows = "all"
+    unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
     points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
