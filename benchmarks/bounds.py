@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from depsue.bounds import Betting, Hcope, Normal, Smoothing
+from depsue.bounds import Betting, Hcope, Normal, Pilot, Smoothing
 from depsue.data.checks import FloatArray
 from depsue.data.terms import WeightedTerms
 from depsue.protocols import Bound
@@ -36,7 +36,9 @@ OURS: list[tuple[str, Bound, float | None]] = [
     ("smoothing, one scale", Smoothing(scale=100.0), 500),
     ("betting", Betting(), 50),
     ("betting, shuffled", Betting(order="shuffled"), None),
+    ("betting, one constant bet", Betting(bets=(0.006,)), 50),
     ("normal", Normal(tau=4.0), None),
+    ("normal, pilot from elsewhere", Normal(tau=4.0, pilot=Pilot(0.25, 0.24, 0.5, 2.0)), None),
 ]
 """Name, bound, and how many times faster than the faster peer it has to be, if that is set."""
 

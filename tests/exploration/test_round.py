@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from depsue import Floor, Promise, Reads, SyntheticSettings, synthetic_world, verify
+from depsue.certificates import MixtureLadder, Rules, certify
 from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import Explored, ExploreSettings, explore, run_exploration
 from depsue.exploration.round import RoundInputs, certify_round, look_ahead
+from depsue.policies import Uniform
 from depsue.policies.cached import CachedPolicy
 from depsue.policies.tilted import ModelSoftmax
 from depsue.protocols import Policy
-from depsue.rewards import RewardSettings
+from depsue.rewards import RewardSettings, fit_linear
 from depsue.testing.splits import split
 from depsue.world import World
 
@@ -273,3 +275,40 @@ def test_a_floor_says_what_may_be_given_up(objective: str | float, what: str) ->
     result = result_of(world, logs, replace(SETTINGS, objective=objective))
     assert not result.certificate.passed  # and nothing is known of the new items
     assert result.choice.what == what
+
+
+def test_the_clip_is_chosen_on_the_select_fold_with_the_bound(
+    world: World, logs: LoggedData
+) -> None:
+    """Near pi0 weights are small: a limit that is wider than they are costs `normal` a lot."""
+    pi0, folds = world.logging_policy, split(logs, "test")
+    settings = replace(SETTINGS, max_novelty=0.08)
+    candidate = look_ahead(RoundInputs(folds, pi0), settings, seed=0, fit=fit_linear).frozen()
+    assert candidate.rules.bound == "normal" and candidate.rules.clip < 5
+    wider = replace(candidate.rules, clip=len(folds.certify) ** 0.5 / 8, pilots={})
+    ours, theirs = (
+        certify(candidate.levels, folds, rules, Reads()).verdicts[0].bound
+        for rules in (candidate.rules, wider)
+    )
+    assert ours > theirs
+
+
+def test_normal_passes_near_pi0_with_a_small_clip_only(world: World) -> None:
+    pi0, passed = world.logging_policy, {1.1: 0, 5.0: 0}
+    ladder = MixtureLadder((pi0, Uniform(world.catalogue.novel)), np.array([[0.97, 0.03]]))
+    for run in range(20):
+        folds = split(world.deploy(pi0, 4_000, round=run), "test")
+        for clip in passed:
+            passed[clip] += certify(ladder, folds, Rules(clip=clip), Reads()).passed
+    assert passed == {1.1: 20, 5.0: 0}
+
+
+def test_after_a_round_ended_by_choice_bounds_hold_at_any_time(world: World) -> None:
+    pi0 = world.logging_policy
+    folds = split(world.deploy(pi0, 12_000, round=0), "test")
+    for fixed in (True, False):
+        inputs = RoundInputs(folds, pi0, fixed_length=fixed)
+        candidate = look_ahead(inputs, SETTINGS, seed=0, fit=fit_linear).frozen()
+        made = certify_round(candidate, inputs, SETTINGS, reads=Reads()).certificate
+        assert candidate.rules.fixed_length is made.fixed_length is fixed
+        assert fixed or made.bound in ("betting", "smoothing")
