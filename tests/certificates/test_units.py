@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,7 @@ def test_first_rows_are_first_by_time_and_the_certificate_says_so() -> None:
     policy = own(0.6, 0.4, 0.0)
     certificate = verdict(policy, folds, 0.8)
     assert certificate.units == "first row" and certificate.data == logs.hash
-    assert "first row of each unit in a round, and says nothing about later ones" in str(
-        certificate
-    )
+    assert "first row of each unit in a round, by its time, and says nothing" in str(certificate)
     assert verify(certificate, logs, policy).equal
     whole = verdict(policy, split(logs, "first", units="all rows"), 0.8)
     assert "number of rows of a unit does not depend on what it was shown: declared" in str(whole)
@@ -122,19 +121,16 @@ def test_what_is_not_declared_is_refused_with_both_cures() -> None:
     assert single.units is None
 
 
-def test_without_times_the_order_of_rows_is_the_order_of_a_unit() -> None:
-    logs = LoggedData.from_arrays(
-        contexts=np.zeros((5, 1)),
-        actions=[0, 1, 0, 1, 0],
-        rewards=[0, 1, 1, 0, 1],
-        propensities=np.full(5, 0.5),
-        catalogue=CATALOGUE,
-        r_max=1.0,
-        units=["b", "a", "b", "a", "c"],
-    )
-    assert logs.place_in_unit.tolist() == [0, 0, 1, 1, 0]
-    assert logs.first_rows.reward.tolist() == [0, 1, 1]
+def test_the_first_row_is_told_by_time_not_by_the_order_of_a_file() -> None:
+    logs = sessions(np.random.default_rng(0), 300)
+    assert logs.time is not None
+    best_first = logs.take(np.argsort(-logs.reward, kind="stable"))
+    first = np.sort(logs.first_rows.reward)
+    assert (np.sort(best_first.first_rows.reward) == first).all()
     assert logs.first_rows.first_rows is logs.first_rows
+    for times, words in ((None, "no times"), (np.zeros(len(logs)), "one time in .* of 300 units")):
+        with pytest.raises(ConfigError, match=f"told by its time.*{words}.*finer"):
+            split(replace(logs, time=times), "untold", units="first row")
 
 
 # Groups of units: users come back in every round, and each certifies once.

@@ -178,3 +178,11 @@ def test_pi0_may_be_a_word_or_a_table_by_item_and_ids_any_column(team: Path) -> 
     assert "--json without --yes" in refused("rollback", "other", "--json")
     shares.rename({"sku": "item"}).with_columns(probability=pl.lit(0.2)).write_csv("pi0.csv")
     assert "sum" in refused("create", "third", *given)
+
+
+def test_units_and_windows_are_declared_at_creation(team: Path) -> None:
+    assert "--units is all-rows or first-row" in refused(*CREATE, "--units", "some")
+    assert "a number with s, m, h or d" in refused(*CREATE, "--window", "week")
+    assert "a reward window needs the time" in refused(*CREATE, "--window", "7d")
+    status = ok(*CREATE, "--units", "first-row")["status"]
+    assert status["settings"]["units"] == "first row"

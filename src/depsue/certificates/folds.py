@@ -25,6 +25,8 @@ UnitRows = Literal["all rows", "first row"]
 FRACTIONS = (0.35, 0.05, 0.6)
 """Learn, select, certify: the certificate is what needs rows."""
 NAMES = ("learn", "select", "certify")
+MOST_TIES = 0.001
+"""Share of units whose first two rows may have one time; the earlier in the file is then first."""
 WHOLE = (1, 1)
 """The one group of a single verdict."""
 
@@ -287,21 +289,43 @@ def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> Unit
         "depend on what it was shown, which is tested; or leave the unit out of the mapping where "
         "rows are independent",
     )
+    if units == "first row" and isinstance(logs, LoggedData):
+        _require_first_rows(logs)
     return units
+
+
+def _require_first_rows(logs: LoggedData) -> None:
+    """Refuse units whose first row cannot be told: the order of a file may be anybody's choice."""
+    cure = "name the column of times, finer ones if need be; or give one row for each unit"
+    rule = "the first row of a unit is told by its time"
+    if logs.time is None or logs.unit is None:
+        require(False, rule, found="no times in the logs", cure=cure)
+        return
+    place, times = logs.place_in_unit, np.zeros((2, len(np.bincount(logs.unit))), logs.time.dtype)
+    for number in (0, 1):
+        mine = place == number
+        times[number, logs.unit[mine]] = logs.time[mine]
+    several = np.bincount(logs.unit) > 1
+    ties = int((several & (times[0] == times[1])).sum())
+    require(
+        ties <= MOST_TIES * times.shape[1],
+        rule,
+        found=f"two first rows of one time in {ties:,} of {times.shape[1]:,} units",
+        cure=cure,
+    )
 
 
 def promised_rows(logs: LoggedData, units: UnitRows | None) -> LoggedData:
     """The rows that promises are about: all of them, or the first row of each unit."""
-    return logs.first_rows if declared_units(logs, units) == "first row" else logs
+    return logs.first_rows if units == "first row" else logs
 
 
 def words_on_units(units: UnitRows | None) -> tuple[str, ...]:
     """What a certificate must say where units have several rows."""
     if units == "first row":
         return (
-            "the promise is about the first row of each unit in a round, and says nothing about "
-            "later ones; rows of a unit with one time, or without any, stand in the order in which "
-            "they were logged",
+            "the promise is about the first row of each unit in a round, by its time, and says "
+            "nothing about later ones",
         )
     if units == "all rows":
         return (
