@@ -168,7 +168,10 @@ def test_a_campaign_of_older_rules_is_read_and_rolled_back_not_certified(old: Le
     with refused("observation never changes|by ana at"):
         observe(old, "spring", 1, "other")
     record(old, "autumn", 1, "first")
-    for campaign, k, data, policy in (("spring", 2, "july", "fourth"), ("autumn", 1, "june", "first")):
+    for campaign, k, data, policy in (
+        ("spring", 2, "july", "fourth"),
+        ("autumn", 1, "june", "first"),
+    ):
         with refused("older rules|hung on the campaign's name|rolled back|begin a new campaign"):
             old.begin_read(campaign, k, sha(data), sha(policy), "ana")
         with refused("older rules"):

@@ -220,9 +220,7 @@ class Ledger:
                 transaction, campaign, round, data_hash, known_by, fractions, fresh=False
             )
             transaction.add(schema.supplements, "supplement", data_hash, values)
-            newest = transaction.observation(campaign, round)
-            assert newest is not None
-            return schema.record(ObservationRecord, newest)
+            return schema.record(ObservationRecord, transaction.all(schema.supplements, **key)[-1])
 
     def declare_family(
         self, name: str, *, shares: Mapping[str, float], floor: float | None, by: str
@@ -483,12 +481,7 @@ class Ledger:
 
 
 def _observed(
-    campaign: str,
-    round: int,
-    data_hash: str,
-    rows: int,
-    source: str,
-    summary: Mapping[str, Any],
+    campaign: str, round: int, data_hash: str, rows: int, source: str, summary: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What is written of an observation, checked."""
     return {

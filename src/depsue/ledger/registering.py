@@ -128,9 +128,7 @@ def require_extensible(transaction: Transaction, campaign: str, round: int) -> N
     )
 
 
-def earlier_attempts(
-    transaction: Transaction, declared: Row, family: str, data_hash: str
-) -> int:
+def earlier_attempts(transaction: Transaction, declared: Row, family: str, data_hash: str) -> int:
     """How many attempts count before this campaign's next one; refuse if none may follow."""
     _require_joint_floor(transaction, declared.name)
     others = _of_family(transaction, declared.name)
