@@ -224,9 +224,7 @@ class Ledger:
             )
             values["summary"] = _summed_up(summary, registration)
             transaction.add(schema.supplements, "supplement", data_hash, values)
-            newest = transaction.observation(campaign, round)
-            assert newest is not None
-            return schema.record(ObservationRecord, newest)
+            return schema.record(ObservationRecord, transaction.all(schema.supplements, **key)[-1])
 
     def declare_family(
         self, name: str, *, shares: Mapping[str, float], floor: float | None, by: str
@@ -491,13 +489,7 @@ class Ledger:
         return tuple(schema.record(kind, row) for row in rows)
 
 
-def _observed(
-    campaign: str,
-    round: int,
-    data_hash: str,
-    rows: int,
-    source: str,
-) -> dict[str, Any]:
+def _observed(campaign: str, round: int, data_hash: str, rows: int, source: str) -> dict[str, Any]:
     """What is written of an observation, checked; its summary follows."""
     return {
         "campaign": campaign,

@@ -1,0 +1,152 @@
+"""What names a row, the keyed hash of it, and the sketch that knows rows again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.data.encodings import ENCODINGS, columns, encoded, rows
+
+from depsue.data import LoggedData
+from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds, keyed_hash
+
+MASK = 2**64 - 1
+BASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "timed": {"timed": True},
+    "units": {"units": 300},
+    "timed units": {"timed": True, "units": 300},
+}
+
+
+def siphash(key: bytes, message: bytes) -> int:
+    """SipHash-2-4 as its paper writes it, a byte string at a time."""
+
+    def rotated(value: int, bits: int) -> int:
+        return ((value << bits) | (value >> (64 - bits))) & MASK
+
+    k0, k1 = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    v = [
+        k0 ^ 0x736F6D6570736575,
+        k1 ^ 0x646F72616E646F6D,
+        k0 ^ 0x6C7967656E657261,
+        k1 ^ 0x7465646279746573,
+    ]
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & MASK
+            v[2] = (v[2] + v[3]) & MASK
+            v[1], v[3] = rotated(v[1], 13) ^ v[0], rotated(v[3], 16) ^ v[2]
+            v[0] = rotated(v[0], 32)
+            v[2] = (v[2] + v[1]) & MASK
+            v[0] = (v[0] + v[3]) & MASK
+            v[1], v[3] = rotated(v[1], 17) ^ v[2], rotated(v[3], 21) ^ v[0]
+            v[2] = rotated(v[2], 32)
+
+    padded = message + bytes((-len(message) - 1) % 8) + bytes([len(message) & 255])
+    for start in range(0, len(padded), 8):
+        word = int.from_bytes(padded[start : start + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def test_the_hash_is_siphash() -> None:
+    key = bytes(range(16))
+    assert siphash(key, bytes(range(15))) == 0xA129CA6149BE45E5  # the paper's own example
+    reference = np.array([int.from_bytes(bytes(range(8)), "little")], dtype=np.uint64)
+    assert keyed_hash(reference, key.hex()).tolist() == [0x93F5F5799A932462]
+    words = np.random.default_rng(0).integers(0, MASK, 50, dtype=np.uint64)
+    for secret in (key, bytes(range(100, 116))):
+        expected = [siphash(secret, int(word).to_bytes(8, "little")) for word in words]
+        assert keyed_hash(words, secret.hex()).tolist() == expected
+
+
+def test_folds_have_their_shares_and_another_secret_is_another_split() -> None:
+    names = np.arange(20_000, dtype=np.uint64)
+    folds = [keyed_folds(names, (0.35, 0.05, 0.6), secret * 32) for secret in ("ab", "cd")]
+    shares = np.bincount(folds[0]) / 20_000
+    assert shares == pytest.approx([0.35, 0.05, 0.6], abs=0.015)
+    assert (folds[0] == folds[1]).mean() == pytest.approx(0.35**2 + 0.05**2 + 0.6**2, abs=0.02)
+
+
+@pytest.mark.parametrize(("base", "kind"), [("plain", "row"), ("timed", "time"), ("units", "unit")])
+def test_a_row_is_named_by_unit_else_time_else_number(base: str, kind: Any) -> None:
+    given = columns(**BASES[base])
+    logs = LoggedData.from_arrays(**given)
+    assert logs.sketch.kind == kind
+    names = identities(logs, kind)
+    other_rewards = LoggedData.from_arrays(**{**given, "rewards": 1 - given["rewards"]})
+    np.testing.assert_array_equal(identities(other_rewards, kind), names)
+    order = np.argsort(given["contexts"][:, 0])
+    in_order = identities(encoded(given, "sorted"), kind)
+    assert bool((in_order == names[order]).all()) is (kind != "row")
+    half = len(logs) // 2
+    np.testing.assert_array_equal(
+        identities(logs.take(slice(half, None)), kind, half), names[half:]
+    )
+
+
+def test_times_that_do_not_tell_rows_apart_do_not_name_them() -> None:
+    given = columns(distinct=3, peak=0.9, timed=True)
+    given["times"] = np.floor(given["times"] / 5000)
+    assert LoggedData.from_arrays(**given).sketch.kind == "row"
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_sketch_is_the_same_from_partitions_and_after_json(base: str) -> None:
+    logs = rows(1500, **BASES[base])
+    whole = json.dumps(logs.sketch.to_json())
+    assert LogSketch.from_json(json.loads(whole)).to_json() == logs.sketch.to_json()
+    for size in (20, 1499):
+        builder = SketchBuilder()
+        for start in range(0, 1500, size):
+            builder.add(logs.take(slice(start, start + size)))
+        assert json.dumps(builder.sketch().to_json()) == whole
+
+
+def test_a_sketch_has_no_reward_and_stays_small() -> None:
+    given = columns(20_000, timed=True)
+    other = LoggedData.from_arrays(**{**given, "rewards": 1 - given["rewards"]})
+    text = json.dumps(LoggedData.from_arrays(**given).sketch.to_json())
+    assert json.dumps(other.sketch.to_json()) == text and len(text) < 150_000
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("how", ENCODINGS)
+def test_rows_are_known_again(base: str, how: str) -> None:
+    given = columns(**BASES[base])
+    registered, again = LoggedData.from_arrays(**given).sketch, encoded(given, how).sketch
+    assert again.overlap(registered) and registered.overlap(again)
+
+
+@pytest.mark.parametrize("larger", [1, 10])
+@pytest.mark.parametrize(
+    "world",
+    [
+        {},
+        {"timed": True},
+        {"units": 300},
+        {"distinct": 40},
+        {"distinct": 40, "timed": True},
+        {"distinct": 1},
+        {"distinct": 2000},
+        {"peak": 0.8},
+        {"peak": 0.95},
+        {"peak": 0.95, "distinct": 1},
+        {"peak": 0.95, "distinct": 40, "timed": True},
+    ],
+    ids=str,
+)
+def test_fresh_rows_of_the_same_world_are_not_taken_for_known(
+    world: dict[str, Any], larger: int
+) -> None:
+    for seed in range(3):
+        first, fresh = rows(2000, 2 * seed, **world), rows(2000 * larger, 2 * seed + 1, **world)
+        assert not fresh.sketch.overlap(first.sketch)
