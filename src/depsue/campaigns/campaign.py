@@ -7,10 +7,9 @@ a file that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ import numpy as np
 
 from depsue import codec, rng
 from depsue.campaigns.files import (
-    CampaignFiles,
     load_candidate,
-    load_model,
     save_candidate,
 )
 from depsue.campaigns.observing import (
@@ -34,79 +31,35 @@ from depsue.campaigns.observing import (
     summarised,
     taken_in_before,
 )
-from depsue.campaigns.records import CandidateFacts, RoundLength, RoundSummary, required_hash
-from depsue.campaigns.settings import CampaignSettings, CampaignTerms
+from depsue.campaigns.recorded import RecordedCampaign
+from depsue.campaigns.records import CandidateFacts, RoundLength, required_hash
 from depsue.certificates import Certificate, Folds, Registration, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
-from depsue.data.reading import count_rows, open_source, read_from, read_mapped, words_on_younger
+from depsue.data.reading import count_rows, open_source, read_mapped, words_on_younger
 from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import ConfigError, DataError, FileError, require
-from depsue.exploration.choices import Choice, choices
+from depsue.errors import ConfigError, DataError, require
+from depsue.exploration.choices import Choice
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
-from depsue.exploration.rounds import NO_DRIFT, CampaignState
-from depsue.exploration.settings import ExploreSettings
+from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import (
     AttemptRecord,
     CandidateRecord,
     DeploymentRecord,
-    Ledger,
     ObservationRecord,
 )
-from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load, save
+from depsue.policies import BasePolicy, Mixture, save
 from depsue.progress import Watch, silent
-from depsue.rewards import BaseRewardModel
-from depsue.scores import Scores
 
 MOST_OF_THEM = 0.99
 """Share of a round's rows that must be among those which are said to add to it."""
 
 
-class Campaign:
-    """One campaign, as its ledger and its files have it; `depsue.campaigns.create` begins one.
-
-    Args:
-        ledger: where it is recorded.
-        home: the folder of all campaigns.
-        name: of this one.
-        by: who acts.
-        notes: what was settled by rule in the last step, in words.
-        outside: callables that its policies were saved with by name.
-    """
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        home: str | Path,
-        name: str,
-        *,
-        by: str,
-        notes: tuple[str, ...] = (),
-        outside: Mapping[str, Scores] | None = None,
-    ) -> None:
-        self.ledger, self.name, self.by, self.notes = ledger, name, by, notes
-        self.outside = {} if outside is None else outside
-        self.files = CampaignFiles(home, name)
-        self.record = ledger.campaign(name)
-        self.terms = CampaignTerms.of(self.record)
-
-    @property
-    def settings(self) -> CampaignSettings:
-        """What the team decided when it created the campaign."""
-        return self.terms.campaign
-
-    @property
-    def rounds(self) -> int:
-        """K."""
-        return self.record.rounds
-
-    @property
-    def round(self) -> int:
-        """The round that is under way: the one after the newest that was observed."""
-        return len(self.ledger.observations(self.name))
+class Campaign(RecordedCampaign):
+    """One campaign, and the steps of its rounds; `depsue.campaigns.create` begins one."""
 
     # The steps of a round, in their order.
 
@@ -485,215 +438,6 @@ class Campaign:
         shared = self.ledger.overlap(self.name, newest.round, logs.sketch).share
         return newest if shared > MOST_OF_THEM else None
 
-    # What the ledger has of the rounds so far.
-
-    def candidates(self, k: int) -> list[CandidateRecord]:
-        """The candidates of round k, in the order in which they were trained."""
-        return [record for record in self.ledger.candidates(self.name) if record.round == k]
-
-    def newest_candidate(self, k: int) -> CandidateRecord:
-        """The candidate that `certify` puts to the test in round k."""
-        candidates = self.candidates(k)
-        require(
-            bool(candidates),
-            "a candidate is trained before it is certified",
-            found=f"none in round {k} of campaign {self.name!r}",
-            cure=f"depsue campaign train {self.name}",
-        )
-        return candidates[-1]
-
-    def attempt_of(self, k: int, candidate: str) -> AttemptRecord | None:
-        """The verdict on a candidate, by its hash; None before there is one."""
-        for attempt in self.ledger.attempts(self.name):
-            if (attempt.round, attempt.policy_hash) == (k, candidate):
-                return attempt
-        return None
-
-    def deployed(self, k: int) -> list[DeploymentRecord]:
-        """What was deployed in round k, the newest last."""
-        return [record for record in self.ledger.deployments(self.name) if record.round == k]
-
-    def summaries(self) -> list[RoundSummary]:
-        """What the rows of each round observed sum up to; round 0 is what pi0 logged before."""
-        return [RoundSummary.of(seen) for seen in self.ledger.observations(self.name)]
-
-    def withdrawn(self, k: int) -> tuple[str, ...]:
-        """Ids of items that are no longer shown after round k."""
-        return self.summaries()[k].withdrawn
-
-    # What may be deployed.
-
-    def decided(self, k: int) -> tuple[CandidateRecord, AttemptRecord] | None:
-        """The candidate that a round goes by: the newest that passed, else the newest verdict."""
-        verdicts = []
-        for candidate in self.candidates(k):
-            attempt = self.attempt_of(k, candidate.policy_hash)
-            if attempt is not None and attempt.certificate is not None:
-                verdicts.append((candidate, attempt))
-        return max(verdicts, key=lambda both: (both[1].passed, both[1].attempt), default=None)
-
-    def choices(self, k: int | None = None) -> tuple[Choice, ...]:
-        """What may be deployed in a round, the best by the objective first; () before a verdict."""
-        decided = self.decided(self.round if k is None else k)
-        if decided is None:
-            return ()
-        candidate, attempt = decided
-        facts = CandidateFacts.of(candidate)
-        certificate = Certificate.from_json(attempt.certificate or "")
-        return choices(certificate, facts.expected, self.settings.explore, aim=facts.aim)
-
-    def hash_of_choice(self, k: int, choice: Choice) -> str:
-        """The policy that a choice of round k means."""
-        decided = self.decided(k)
-        if decided is None:
-            raise ConfigError("a choice needs a verdict", found=f"none in round {k}")
-        candidate, attempt = decided
-        facts = CandidateFacts.of(candidate)
-        hashes = {
-            "certified": attempt.certified,
-            "certain": facts.certain_policy,
-            "pi0": facts.pi0_policy,
-        }
-        return hashes[choice.what] or facts.pi0_policy
-
-    def choice_of(self, k: int, hash: str) -> Choice:
-        """What a policy that serves in round k was when it was chosen, then or before."""
-        return self.made_in(k, hash)[1]
-
-    def made_in(self, k: int, hash: str) -> tuple[int, Choice]:
-        """The round that made a policy which serves in round k, and what it was there."""
-        for earlier in range(k, 0, -1):
-            for choice in self.choices(earlier):
-                if self.hash_of_choice(earlier, choice) == hash:
-                    return earlier, choice
-        return 0, Choice("pi0", 0.0, 1.0, "pi0")
-
-    def refuted(self, k: int | None = None) -> frozenset[str]:
-        """Declared assumptions that a round up to k refuted; None is all rounds so far."""
-        return frozenset(
-            name
-            for record in self.ledger.candidates(self.name)
-            if k is None or record.round <= k
-            for name in CandidateFacts.of(record).refuted
-        )
-
-    # Policies, models and rows, each held against its hash in the ledger.
-
-    @cached_property
-    def pi0(self) -> BasePolicy:
-        """The logging policy."""
-        return self._loaded(self.files.pi0, self.terms.pi0)
-
-    def policy(self, k: int, hash: str) -> BasePolicy:
-        """A policy of round k, or of an earlier one, by its hash."""
-        return self.pi0 if hash == self.terms.pi0 else self._loaded(self.folder_of(k, hash), hash)
-
-    def folder_of(self, k: int, hash: str) -> Path:
-        """Where a policy of round k, or of an earlier one, is saved."""
-        if hash == self.terms.pi0:
-            return self.files.pi0
-        for earlier in range(k, 0, -1):
-            folder = self.files.policy(earlier, hash)
-            if folder.exists():
-                return folder
-        raise FileError(
-            "a policy of the campaign must have its files",
-            found=f"none for {hash[:16]} in {self.files.folder}",
-            cure="restore the folder from a copy",
-        )
-
-    def model(self, candidate: CandidateRecord) -> BaseRewardModel:
-        """q-hat of a candidate, which `verify` needs where there was a control variate."""
-        return load_model(self.files.candidate(candidate.round, candidate.policy_hash))
-
-    def source(self, seen: ObservationRecord) -> str:
-        """Where the rows of an observation are now."""
-        return self.files.place(seen.round) or seen.source
-
-    def logs(self, k: int) -> LoggedData:
-        """The rows of round k, read again and held against the ledger."""
-        seen = self.ledger.observations(self.name)[k]
-        place = self.source(seen)
-        try:
-            logs = read_from(place, self.files.mapping(k), self.files.items(k), k)
-        except FileError as problem:
-            raise FileError(
-                f"the logs of round {k} must be where they were observed",
-                found=f"{place}: {problem.found}",
-                cure="put them back, or name their new place: depsue campaign observe "
-                f"{self.name} PATH",
-            ) from problem
-        if logs.hash != seen.data_hash:
-            raise FileError(
-                "the logs of a round must be as they were observed",
-                found=f"{place} has the hash {logs.hash[:12]}, observed was "
-                f"{seen.data_hash[:12]}, with {seen.rows:,} rows",
-                cure="put the files of that day back",
-            )
-        return logs
-
-    # What the next round begins with.
-
-    def state(self, explore: ExploreSettings | None = None) -> CampaignState:
-        """All that the rounds so far have told, in terms of the newest catalogue.
-
-        Args:
-            explore: what the next round is for; None is what the campaign was created with.
-        """
-        explore = self.settings.explore if explore is None else explore
-        # of a first attempt: attempt j is tested at delta 2^-j where retries were declared
-        delta = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
-        delta *= self.ledger.share_of_delta(self.name)
-        newest = self.round - 1
-        catalogue = self.files.items(newest)
-        first = self._logs_on(0, catalogue)
-        base = self.widened(self.pi0, catalogue)
-        pi0, stretch = self._pi0_now(newest, base, first)
-        if pi0 is not base:  # V(pi0) of the first logs is no longer what pi0 earns
-            explore = replace(explore, no_drift=False)
-        state = CampaignState(
-            explore,
-            pi0,
-            first,
-            self.ledger.registration(self.name, 0),
-            delta,
-            campaign=self.name,
-            base=base,
-            stretch=stretch,
-            decisions=self.settings.decisions,
-            refuted=self.refuted(),
-            fixed_length=not self.summaries()[0].ended,
-        )
-        for k, summary in enumerate(self.summaries()[1:], start=1):
-            served = self.policy(k, summary.served)
-            policy = base if served is self.pi0 else self.widened(served, catalogue)
-            made_in, choice = self.made_in(k, summary.served)
-            candidates = self.candidates(k)
-            state.observe(
-                self._logs_on(k, catalogue),
-                policy,
-                self.ledger.registration(self.name, k),
-                novelty=choice.novelty,
-                certified=choice.what == "certified",
-                trust=CandidateFacts.of(candidates[-1]).trust if candidates else 1.0,
-                decisions=summary.decisions,
-                by_pi0=summary.by_pi0,
-                fixed_length=not summary.ended,
-                pi0_share=self._pi0_share(made_in, base, first),
-            )
-        return state
-
-    def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
-        """Share of pi0 in the old part of what round k certified, by what was declared then."""
-        explore = self.settings.explore
-        if self.refuted(k) or self._pi0_now(max(k - 1, 0), base, first)[0] is not base:
-            explore = replace(explore, no_drift=False)
-        return explore.pi0_share
-
-    def decisions(self, state: CampaignState) -> int:
-        """Decisions that the next deployment will serve, over which margin is spread."""
-        return self.settings.decisions or len(state.newest)
-
     def _require_holds_alone(self, k: int, hash: str) -> None:
         """Refuse a policy of round k whose promise needs help by now, or is refuted."""
         made_in, choice = self.made_in(k, hash)
@@ -722,37 +466,6 @@ class Campaign:
             found=f"round {k}: {'; '.join(reasons)}",
             cure="--to 0 serves pi0, which is always allowed",
         )
-
-    def pi0_today(self, k: int) -> BasePolicy:
-        """pi0 over the items that round k's rows are read with, without those withdrawn."""
-        catalogue = self.files.items(k)
-        gone = np.isin(catalogue.ids.astype(str), self.withdrawn(k))
-        if not gone.any():
-            return self.widened(self.pi0, catalogue)
-        return RestrictedPolicy(self.pi0, ~gone)
-
-    def widened(self, policy: BasePolicy, catalogue: Catalogue) -> BasePolicy:
-        """The policy over the items of today, of which it knows the first."""
-        if policy.n_actions == len(catalogue):
-            return policy
-        return RestrictedPolicy(policy, np.ones(len(catalogue), dtype=bool))
-
-    def _logs_on(self, k: int, catalogue: Catalogue) -> LoggedData:
-        """The rows of round k, with the catalogue of today; known items keep their places."""
-        logs = self.logs(k)
-        if logs.catalogue.hash == catalogue.hash:
-            return logs
-        return replace(logs, catalogue=catalogue)
-
-    def _pi0_now(self, k: int, base: BasePolicy, logs: LoggedData) -> tuple[BasePolicy, float]:
-        """pi0 without what was withdrawn, and how much larger its probabilities may be by that."""
-        today = self.pi0_today(k)
-        if not isinstance(today, RestrictedPolicy) or not self.withdrawn(k):
-            return base, 1.0
-        share = today.withdrawn_share(logs.contexts)
-        if share == 0.0:  # only items that pi0 never showed
-            return base, 1.0
-        return today, 1.0 / (1.0 - min(1.25 * share + 0.01, 0.99))  # some room for new contexts
 
     def _observed_before(self, seen: ObservationRecord, source: str | Path) -> ObservationRecord:
         """Rows that were observed before: once, and from now on at this place."""
@@ -783,18 +496,6 @@ class Campaign:
             except DataError as problem:
                 refusal = refusal or problem
         raise refusal or RuntimeError("the round has a deployment")
-
-    def _loaded(self, folder: Path, hash: str) -> BasePolicy:
-        """The policy in a folder, if it is the one that was recorded."""
-        policy = load(folder, outside=self.outside)
-        require(
-            required_hash(policy) == hash,
-            "a policy's files must be those that were recorded",
-            found=f"another policy in {folder}",
-            cure="restore the folder from a copy",
-            error=FileError,
-        )
-        return policy
 
     def _save(self, k: int, policy: object, catalogue: Catalogue) -> str:
         """Save a policy that may be served; its hash."""

@@ -18,8 +18,8 @@ from functools import cache
 from typing import Any, Literal
 
 from depsue import codec
-from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.exposure import Exposure, exposure_of
+from depsue.campaigns.recorded import RecordedCampaign
 from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundLength, RoundSummary
 from depsue.exploration.choices import Choice
 from depsue.exploration.rounds import NO_DRIFT
@@ -266,7 +266,7 @@ class DeployedPolicy:
     made_in: int | None
 
 
-def story_of(campaign: Campaign) -> Story:
+def story_of(campaign: RecordedCampaign) -> Story:
     """The story of a campaign, from the ledger alone."""
     ledger, name, explore = campaign.ledger, campaign.name, campaign.settings.explore
     summaries, journal = campaign.summaries(), ledger.journal(name)
@@ -382,7 +382,7 @@ def _newly_withdrawn(k: int, summaries: Sequence[RoundSummary]) -> tuple[str, ..
 
 def _outcomes(
     promise: Promise,
-    campaign: Campaign,
+    campaign: RecordedCampaign,
     summaries: Sequence[RoundSummary],
     deployments: Sequence[DeployedPolicy],
     tests: Sequence[CandidateTest],
@@ -417,7 +417,7 @@ def _outcomes(
         yield outcome
 
 
-def _drift_found(campaign: Campaign) -> int | None:
+def _drift_found(campaign: RecordedCampaign) -> int | None:
     """The first round before which pi0's value was found to have changed; None if it was not.
 
     Where it was declared that pi0's value does not drift, a candidate from round 2 on has a
@@ -491,7 +491,7 @@ def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHis
     return "good" if above or state == "passed" else "plain"
 
 
-def _next(campaign: Campaign, k: int, may_deploy: bool) -> str:
+def _next(campaign: RecordedCampaign, k: int, may_deploy: bool) -> str:
     name = campaign.name
     if k > campaign.rounds:
         return f"depsue campaign report {name}"

@@ -13,12 +13,12 @@ from depsue.certificates.folds import (
     three_folds,
     words_on_units,
 )
-from depsue.certificates.margin import Served, Stake, clopper_pearson, earned, surplus
+from depsue.certificates.margin import Served, Stake, clopper_pearson, earned
 from depsue.certificates.paper import paper_certificate
 from depsue.certificates.registration import CountsReads, KnownLog, Reads, placed
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import Account, certify
-from depsue.certificates.terms import Ceiling, ceiling, safety_terms
+from depsue.certificates.terms import Ceiling, ceiling, safety_terms, surplus
 from depsue.certificates.tuning import tuned
 from depsue.certificates.verification import Verification, verify
 from depsue.data.partitions import LogStream, StreamedFold

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from depsue.bounds import Smoothing
-from depsue.bounds.smoothing import log_sums, smoothing_from_sums
+from depsue.bounds import Smoothing, log_sums, smoothing_from_sums
 from depsue.certificates.rules import Credit
 from depsue.certificates.terms import SINGLE, Ceiling, is_paired, threshold
 from depsue.data.checks import FloatArray
@@ -160,16 +159,8 @@ def earned(
     return Credit((rows * (mean - floor) + charged) / to_come, delta, decisions)
 
 
-def surplus(promise: Promise, rows: LoggedData) -> float:
-    """What rows earned above an absolute floor, together; 0 if none of them is in the segment."""
-    if not promise.count(rows):
-        return 0.0
-    values = promise.rows(rows)[0].reward
-    return float(values.sum(dtype=np.float64)) - promise.floor.of(0.0) * len(values)
-
-
 @dataclass(frozen=True, eq=False)
-class _Part:
+class _ServedTerms:
     """What one deployment brings to a promise's account.
 
     Args:
@@ -202,7 +193,7 @@ def _part(
     ceiling: Ceiling | None,
     logging_policy: Policy | None,
     largest: float,
-) -> _Part:
+) -> _ServedTerms:
     rows, mask = promise.rows(deployment.logs)
     terms = np.asarray(rows.reward, dtype=np.float64)
     lower, worst = 0.0, -threshold(promise, ceiling)
@@ -229,10 +220,10 @@ def _part(
     ratio, by_pi0 = promise.floor.ratio, deployment.by_pi0
     own = worst if ratio is None else min(1 - ratio, 0.0) * rows.r_max  # V(pi0) - rho V(pi0)
     charged = (deployment.unobserved - by_pi0) * worst + by_pi0 * max(own, worst)
-    return _Part(terms, stands_for, unread, charged, worst, lower, rows.r_max)
+    return _ServedTerms(terms, stands_for, unread, charged, worst, lower, rows.r_max)
 
 
-def _fewest(above: FloatArray, part: _Part) -> float:
+def _fewest(above: FloatArray, part: _ServedTerms) -> float:
     """What the unread rows must earn above the floor: what the others promise, less some errors."""
     n = len(above)
     spread = float(above.var()) + part.r_max**2 / n
@@ -240,7 +231,9 @@ def _fewest(above: FloatArray, part: _Part) -> float:
     return part.unread * float(above.mean()) - ALLOWED_ERRORS * error
 
 
-def _constant_bet(parts: Sequence[_Part], lower: float, scale: float | None, delta: float) -> float:
+def _constant_bet(
+    parts: Sequence[_ServedTerms], lower: float, scale: float | None, delta: float
+) -> float:
     """A lower bound on the mean over all rows: `Smoothing`, from sums."""
     bound = Smoothing(scale=scale, unit_scale=None if scale else max(p.r_max for p in parts))
     scales = bound.scales(ConservativeTerms(parts[0].terms, lower, proof="on-policy rewards"))

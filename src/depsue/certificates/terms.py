@@ -93,6 +93,14 @@ def threshold(promise: Promise, ceiling: Ceiling | None) -> float:
     return promise.floor.of(0.0 if ceiling is None else ceiling.value)
 
 
+def surplus(promise: Promise, rows: LoggedData) -> float:
+    """What rows earned above an absolute floor, together; 0 if none of them is in the segment."""
+    if not promise.count(rows):
+        return 0.0
+    values = promise.rows(rows)[0].reward
+    return float(values.sum(dtype=np.float64)) - promise.floor.of(0.0) * len(values)
+
+
 @dataclass(frozen=True, eq=False)
 class ZeroMean:
     """A control variate: (n,) values of mean zero to be taken off the terms, and their limits."""

@@ -12,10 +12,9 @@ import numpy as np
 from depsue.bounds import Pilot
 from depsue.certificates.certificate import RULES, Certificate, Verdict
 from depsue.certificates.folds import three_folds
-from depsue.certificates.margin import surplus
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
-from depsue.certificates.terms import Ceiling
+from depsue.certificates.terms import Ceiling, surplus
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import ConfigError, require, short
