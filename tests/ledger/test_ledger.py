@@ -50,6 +50,7 @@ def test_to_postgres_and_back(postgres: Server, tmp_path: Path) -> None:
     for target in ledgers:
         assert target.journal() == source.journal()
         assert target.attempts("spring") == source.attempts("spring")
+        assert target.registration("spring", 0) == source.registration("spring", 0)
     for target in ledgers:
         target.deploy("spring", 1, sha("p1"), by="bo")
         assert [line.id for line in target.journal()] == [1, 2, 3, 4, 5, 6, 7, 8]
