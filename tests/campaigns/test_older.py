@@ -1,4 +1,6 @@
-"""A campaign that version 0.1 left in its second round is read, and goes on, as if nothing changed.
+"""A campaign that version 0.1 left in its second round is read and rolled back, as it was.
+
+It is not certified further: its folds hung on its name.
 
 The files of the fixture `older` were written by that version.
 """
@@ -6,17 +8,17 @@ The files of the fixture `older` were written by that version.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from depsue._version import __version__
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
+from depsue.campaigns.exporting import export_campaign
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.errors import ConfigError
+from depsue.pages.report import report_of
 from depsue.promises import Floor, Promise
 from depsue.serving.settings import ServingSettings, declared
 
@@ -59,27 +61,21 @@ def test_its_rounds_are_told(campaign: Campaign) -> None:
     assert set(facts.ceilings) <= {"reward"} and set(facts.credits) == {"reward", "always"}
 
 
-def test_its_candidate_gets_the_verdict_that_it_would_have_got(
-    campaign: Campaign, older: Path
-) -> None:
-    attempt = campaign.certify()
-    assert attempt.certificate is not None
-    facts = facts_in(older)
-    certificate = Certificate.from_json(facts["certificate"])
-    made = Certificate.from_json(attempt.certificate)  # by today's rules for delta and bounds
-    assert {verdict.delta for verdict in made.verdicts} == {made.delta / 2}
-    assert made == replace(
-        certificate,
-        version=__version__,
-        spent=made.spent,
-        verdicts=made.verdicts,
-        assumptions=made.assumptions,
-    )
-    chosen = [[choice.what, choice.novelty, choice.value] for choice in campaign.choices()]
-    assert chosen == facts["choices"]
-    assert (
-        campaign.deploy().policy_hash == CandidateFacts.of(campaign.newest_candidate(2)).pi0_policy
-    )
+def test_it_is_not_certified_further_and_says_what_to_do(campaign: Campaign) -> None:
+    before = campaign.ledger.journal()
+    cure = r"older rules.*never registered.*read and rolled back; begin a new campaign"
+    for step in (campaign.certify, lambda: campaign.train(seed=9)):
+        with pytest.raises(ConfigError, match=cure):
+            step()
+    assert campaign.ledger.journal() == before
+
+
+def test_it_is_rolled_back_told_and_exported(campaign: Campaign, older: Path) -> None:
+    assert campaign.rollback().kind == campaign.rollback(to=1).kind == "rollback"
+    assert story_of(campaign).round == 2 and report_of(story_of(campaign))
+    assert export_campaign(campaign, older / "out", round=1)
+    certificate = Certificate.from_json(facts_in(older)["certificate"])
+    assert (certificate.rules, certificate.registration) == (1, None)
 
 
 def test_creating_it_again_finds_it(campaign: Campaign, older: Path) -> None:

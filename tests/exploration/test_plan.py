@@ -41,7 +41,8 @@ def logs(world: World) -> LoggedData:
 
 def quickly(logs: LoggedData, settings: ExploreSettings = SETTINGS, **others: Any) -> Plan:
     """A plan with a linear reward model."""
-    return plan(logs, settings, campaign="test", fit=fit_linear, **others)
+    registration = split(logs, "test", settings.fractions).registration
+    return plan(logs, settings, registration=registration, fit=fit_linear, **others)
 
 
 @pytest.fixture(scope="module")
@@ -117,8 +118,8 @@ def test_what_is_planned_is_what_a_campaign_would_train(world: World, logs: Logg
     pi0 = world.logging_policy
     fast = replace(SETTINGS, rewards=RewardSettings(members=1, hidden=(4,), max_epochs=1))
     logs = logs.take(slice(0, 8000))
-    planned = plan(logs, fast, campaign="test", logging_policy=pi0, seed=3)
     folds = split(logs, "test")
+    planned = plan(logs, fast, registration=folds.registration, logging_policy=pi0, seed=3)
     seed = rng.derive(3, "exploration", 1)
     trained = look_ahead(RoundInputs(folds, pi0), fast, seed=seed).frozen()
     np.testing.assert_array_equal(planned.candidate.levels.shares, trained.levels.shares)

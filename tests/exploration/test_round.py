@@ -271,7 +271,7 @@ def test_drift_that_is_found_ends_what_rested_on_its_absence(world: World) -> No
 )
 def test_a_floor_says_what_may_be_given_up(objective: str | float, what: str) -> None:
     world = small_world(reward_rate=0.03)
-    logs = world.deploy(world.logging_policy, 3000, round=0)
+    logs = world.deploy(world.logging_policy, 600, round=0)
     result = result_of(world, logs, replace(SETTINGS, objective=objective))
     assert not result.certificate.passed  # and nothing is known of the new items
     assert result.choice.what == what

@@ -10,15 +10,16 @@ from tests.database.conftest import Server
 from depsue.errors import ConfigError
 from depsue.ledger import Ledger, copy_ledger, open_ledger
 from depsue.testing.ledgers import DurableConformance, LedgerConformance, finish, sha, start
+from depsue.testing.registrations import RegistrationConformance
 
 
-class TestMemory(LedgerConformance):
+class TestMemory(LedgerConformance, RegistrationConformance):
     @pytest.fixture
     def ledger(self) -> Ledger:
         return open_ledger(":memory:")
 
 
-class TestSqlite(LedgerConformance, DurableConformance):
+class TestSqlite(LedgerConformance, RegistrationConformance, DurableConformance):
     @pytest.fixture
     def address(self, tmp_path: Path) -> str:
         return str(tmp_path / "ledger.db")
@@ -28,7 +29,7 @@ class TestSqlite(LedgerConformance, DurableConformance):
         return open_ledger(address)
 
 
-class TestPostgres(LedgerConformance, DurableConformance):
+class TestPostgres(LedgerConformance, RegistrationConformance, DurableConformance):
     @pytest.fixture
     def address(self, postgres: Server) -> str:
         return postgres.new_schema()
@@ -50,6 +51,7 @@ def test_to_postgres_and_back(postgres: Server, tmp_path: Path) -> None:
     for target in ledgers:
         assert target.journal() == source.journal()
         assert target.attempts("spring") == source.attempts("spring")
+        assert target.registration("spring", 0) == source.registration("spring", 0)
     for target in ledgers:
         target.deploy("spring", 1, sha("p1"), by="bo")
         assert [line.id for line in target.journal()] == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -7,7 +7,8 @@ A new backend is tested in a few lines::
         def ledger(self) -> Ledger:
             return open_ledger("mine://...")
 
-One that outlives its process also passes `DurableConformance`, for which a fixture `address` names
+What it promises of registered rows is `depsue.testing.registrations.RegistrationConformance`. One
+that outlives its process also passes `DurableConformance`, for which a fixture `address` names
 it. That suite runs processes of its own, some of which are killed.
 """
 
@@ -443,6 +444,8 @@ class DurableConformance:
         before = open_ledger(address).journal()
         ledger = open_ledger(address, create=False)
         assert ledger.journal() == before and len(before) == 5
+        assert len(ledger.id) == 32 and open_ledger(address).id == ledger.id
+        assert ledger.registration("spring", 0).ledger == ledger.id
 
     def test_two_certify_one_round_with_two_policies(self, address: str) -> None:
         start(open_ledger(address), retries=True)
