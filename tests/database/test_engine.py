@@ -25,7 +25,7 @@ from tests.database.conftest import PASSWORD, Server
 
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.ledger import Ledger, open_ledger
-from depsue.testing.ledgers import observe, sha, start
+from depsue.testing.ledger_steps import observe, sha, start
 
 
 def _works(ledger: Ledger, name: str = "autumn") -> None:

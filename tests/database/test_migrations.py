@@ -15,7 +15,7 @@ from depsue.database import Migration, migrate
 from depsue.errors import FileError
 from depsue.ledger import Ledger, open_ledger
 from depsue.ledger.schema import SCHEMA
-from depsue.testing.ledgers import start
+from depsue.testing.ledger_steps import start
 
 FIRST = "ALTER TABLE depsue_campaigns ADD COLUMN colour TEXT"
 NEXT = replace(

@@ -9,7 +9,8 @@ from tests.database.conftest import Server
 
 from depsue.errors import ConfigError
 from depsue.ledger import Ledger, copy_ledger, open_ledger
-from depsue.testing.ledgers import DurableConformance, LedgerConformance, finish, sha, start
+from depsue.testing.ledger_steps import finish, sha, start
+from depsue.testing.ledgers import DurableConformance, LedgerConformance
 from depsue.testing.registrations import RegistrationConformance
 
 

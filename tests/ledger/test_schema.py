@@ -16,7 +16,7 @@ from tests.database.conftest import Server, load_sqlite
 
 from depsue.errors import FileError
 from depsue.ledger import Ledger, open_ledger, schema
-from depsue.testing.ledgers import finish, observe, observe_more, record, refused, sha, start
+from depsue.testing.ledger_steps import finish, observe, observe_more, record, refused, sha, start
 
 DATA = Path(__file__).parent / "data"
 

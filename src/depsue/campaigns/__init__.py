@@ -6,8 +6,8 @@ takes in what it logged. Each is idempotent: a step that was cut short is called
 """
 
 from depsue.campaigns.campaign import Campaign
-from depsue.campaigns.creating import create, open_home
-from depsue.campaigns.dry_runs import plan_next_round, recompute
+from depsue.campaigns.creating import LEDGER, create, open_home
+from depsue.campaigns.dry_runs import Rehearsal, plan_next_round, recompute, rehearse_round
 from depsue.campaigns.exporting import Export, export_campaign, load_export
 from depsue.campaigns.settings import CampaignSettings
 from depsue.campaigns.story import Story, story_of
@@ -16,6 +16,8 @@ __all__ = [
     "Campaign",
     "CampaignSettings",
     "Export",
+    "LEDGER",
+    "Rehearsal",
     "Story",
     "create",
     "export_campaign",
@@ -23,5 +25,6 @@ __all__ = [
     "open_home",
     "plan_next_round",
     "recompute",
+    "rehearse_round",
     "story_of",
 ]

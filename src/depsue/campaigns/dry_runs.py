@@ -1,9 +1,19 @@
 """Dry runs of a campaign: plan a round, rehearse a verdict, compute a certificate again.
 
 Nothing is recorded, and no delta is spent.
+
+**A rehearsal** says how likely a pass is. The select fold says what mean and spread the terms of
+each level have, and how wide the bound will be with as many rows as will certify. What the
+certifying rows will add is chance: their mean differs from that of the select fold by the noise of
+both. A rehearsal draws that noise many times, alike for all levels and promises, and counts how far
+down the list each draw gets. The candidate was chosen on the select fold, which flatters it a
+little.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,14 +22,20 @@ from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import PARTS, load_candidate
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, MixtureLadder, verify
+from depsue.certificates.promise_test import PromiseTest
+from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
 from depsue.exploration.plan import Plan, plan_round
-from depsue.exploration.rehearsal import Rehearsal, rehearse
+from depsue.exploration.round import FrozenCandidate, RoundInputs, some_contexts
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
 from depsue.progress import Watch, silent
+
+DRAWS = 2000
+MOST_LEVELS, MOST_VALUES = 60, 20_000
+"""Levels and values that a rehearsal looks at: evenly spaced ones of more."""
 
 
 def plan_next_round(campaign: Campaign, explore: ExploreSettings, watch: Watch = silent) -> Plan:
@@ -132,3 +148,117 @@ def _certified_policy(
             cure="restore the folder from a copy",
         )
     return MixtureLadder(tuple(parts), np.array([certificate.shares])).policy(0)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """How likely each level of a candidate passes.
+
+    Args:
+        novelties: of the levels, in the order in which they are tested; some of them if there are
+            many.
+        chances: that this level passes with all before it.
+        values: rows or units of the select fold that it rests on.
+        certifying: how many rows the verdict will read.
+        delta: what the verdict will be tested at.
+    """
+
+    novelties: tuple[float, ...]
+    chances: tuple[float, ...]
+    values: int
+    certifying: int
+    delta: float
+
+    @property
+    def chance(self) -> float:
+        """That the first level passes, and so that there is a certificate at all."""
+        return self.chances[0]
+
+    @property
+    def likely(self) -> float | None:
+        """The boldest level that passes more often than not; None if even the first does not."""
+        pairs = list(zip(self.novelties, self.chances, strict=True))
+        return next((novelty for novelty, chance in reversed(pairs) if chance > 0.5), None)
+
+    def __str__(self) -> str:
+        lines = [
+            f"A pass is {_in_words(self.chance)} ({_percent(self.chance)}), by {self.values:,} "
+            f"values that may be read. The verdict will read {self.certifying:,} rows; none of "
+            "them was read here."
+        ]
+        if self.likely is not None:
+            lines.append(f"{self.likely:.1%} is the highest share of new items likely to pass.")
+        shown = _spread(len(self.novelties), 6)
+        lines += [
+            f"  {self.novelties[place]:>6.1%} new items: {_percent(self.chances[place])}"
+            for place in shown
+        ]
+        lines.append("The candidate was chosen on these rows, so expect a little less.")
+        return "\n".join(lines)
+
+
+def rehearse(candidate: FrozenCandidate, inputs: RoundInputs, delta: float) -> Rehearsal:
+    """Rehearse the verdict on a candidate.
+
+    Args:
+        candidate: what was fixed.
+        inputs: what it was made from; its certifying rows are counted, not read.
+        delta: what the verdict will be tested at.
+    """
+    folds, rules, ladder = inputs.folds, candidate.rules, candidate.levels
+    rows = some_contexts(folds.select)
+    times, each = len(folds.certify) / len(rows), rules.delta_each(delta)
+    pi0 = inputs.logging_policy
+    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
+    test = PromiseTest(rows, rules, delta, pairing)
+    parts = test.evidence(ladder.parts)
+    places = _spread(len(ladder.shares), MOST_LEVELS)
+    mixtures = [parts.mixed(ladder.shares[place]) for place in places]
+    widths = np.array([test.widths(rules, mixed, times, each) for mixed in mixtures])
+    passed, values = np.ones((DRAWS, len(places)), dtype=bool), 0
+    for k, promise in enumerate(rules.promises):
+        terms = [test.terms(k, mixed).terms for mixed in mixtures]
+        of_levels = np.stack([own.per_unit(own.values) for own in terms], axis=1)
+        values = values or len(of_levels)
+        room = of_levels.mean(axis=0) - widths[:, k] - rules.need(promise)
+        passed &= room + _noise(of_levels, times * len(of_levels), k) >= 0
+    reached = np.logical_and.accumulate(passed, axis=1).mean(axis=0)
+    return Rehearsal(
+        novelties=tuple(float(ladder.novelties[place]) for place in places),
+        chances=tuple(reached.tolist()),
+        values=values,
+        certifying=len(folds.certify),
+        delta=delta,
+    )
+
+
+def _noise(values: FloatArray, n: float, promise: int) -> FloatArray:
+    """(DRAWS, L) by how much the means of n values may differ from those of these, (m, L).
+
+    Weights of mean zero and variance one over the values give noise with their covariance; the
+    errors of both means together are 1/m + 1/n of it.
+    """
+    m = len(values)
+    some = values[:: -(-m // MOST_VALUES)]
+    some = some - some.mean(axis=0)
+    draw = rng.generator(0, "rehearsal", promise)
+    out = np.empty((DRAWS, values.shape[1]))
+    for start in range(0, DRAWS, 100):  # a few at a time: draws x values may be many
+        out[start : start + 100] = draw.standard_normal((100, len(some))) @ some
+    return np.asarray(out * np.sqrt((1 / m + 1 / n) / len(some)))
+
+
+def _spread(n: int, most: int) -> list[int]:
+    """At most so many of n places, evenly spaced, the first and the last among them."""
+    return sorted(set(np.linspace(0, n - 1, min(n, most)).round().astype(int).tolist()))
+
+
+def _percent(chance: float) -> str:
+    if chance < 0.01:
+        return "less than 1%"
+    return "more than 99%" if chance > 0.99 else f"{chance:.0%}"
+
+
+def _in_words(chance: float) -> str:
+    words: Sequence[tuple[float, str]] = ((0.9, "very likely"), (0.6, "likely"), (0.4, "open"))
+    return next((word for least, word in words if chance >= least), "unlikely")

@@ -229,7 +229,7 @@ def certify(
 
     campaign = open_campaign(name, home, ledger, by)
     if rehearse:
-        from depsue.campaigns.dry_runs import rehearse_round
+        from depsue.campaigns import rehearse_round
 
         with interruptible(), bars(not quiet and not as_json) as watch:
             rehearsal = rehearse_round(campaign, watch)

@@ -291,8 +291,7 @@ def plan(
 
 def _registered(rows: LoggedData, home: Path, address: str | None) -> Registration | None:
     """What the ledger of these campaigns registered the rows with; None if it knows them not."""
-    from depsue.campaigns import open_home
-    from depsue.campaigns.creating import LEDGER
+    from depsue.campaigns import LEDGER, open_home
 
     if address is None and not (home / LEDGER).exists():
         return None

@@ -47,7 +47,8 @@ own. Refusals are `ConfigError`s; a database that cannot be reached, read or wri
 `FileError`, after which nothing is half written and the next try works.
 """
 
-from depsue.ledger.ledger import CountedReads, Ledger, copy_ledger, open_ledger
+from depsue.ledger.ledger import Ledger, copy_ledger, open_ledger
+from depsue.ledger.reads import CountedReads
 from depsue.ledger.records import (
     AttemptRecord,
     CampaignRecord,

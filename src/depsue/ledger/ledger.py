@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -19,6 +18,7 @@ from depsue.data.identity import LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
 from depsue.ledger import reads, registering, schema
+from depsue.ledger.reads import CountedReads
 from depsue.ledger.records import (
     AttemptRecord,
     CampaignRecord,
@@ -540,72 +540,3 @@ def _require_certified(
         found=f"neither for policy {policy_hash[:12]} in round {round} of campaign {campaign!r}",
         cure="certify it first; what served before may go on, as a rollback",
     )
-
-
-class CountedReads:
-    """Counts the reads of one candidate, as `depsue.certificates.Reads` does in a file.
-
-    ::
-
-        with ledger.reads("spring", 1, policy_hash, by="ana") as reads:
-            reads.finish(certify(levels, folds, rules, reads))
-
-    Args:
-        ledger: where.
-        campaign: its name.
-        round: the deployment that the candidate is for.
-        policy_hash: of the candidate.
-        by: who certifies.
-    """
-
-    def __init__(
-        self, ledger: Ledger, campaign: str, round: int, policy_hash: str, *, by: str
-    ) -> None:
-        self._ledger, self._campaign, self._round = ledger, campaign, round
-        self._policy, self._by = policy_hash, by
-        self._held = ExitStack()
-        self._inside = False
-        self.retries = ledger.campaign(campaign).retries
-        self._share = ledger.share_of_delta(campaign)
-
-    def __enter__(self) -> Self:
-        self._held.enter_context(self._ledger.hold(self._campaign, self._round))
-        self._inside = True
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._inside = False
-        self._held.close()
-
-    def begin(self, data: str) -> int:
-        """Count a read, or continue this candidate's; which attempt on these rows it is."""
-        if not self._inside:
-            raise ConfigError(
-                "a read begins while its round is held, so that two do not run at once",
-                cure="with ledger.reads(...) as reads: certify(..., reads)",
-            )
-        return self._ledger.begin_read(self._campaign, self._round, data, self._policy, self._by)
-
-    def count(self, data: str) -> int:
-        """How many attempts on these rows came before this candidate's."""
-        for attempt in self._ledger.attempts(self._campaign):
-            its = (attempt.round, attempt.policy_hash, attempt.data_hash)
-            if its == (self._round, self._policy, data):
-                return attempt.attempt - 1
-        return self._ledger.count_reads(data, self._campaign)
-
-    def delta_of_attempt(self, delta: float, attempt: int) -> float:
-        """The delta at which that attempt is tested: the campaign's share, halved by attempts."""
-        own = delta * self._share
-        return own * 2.0**-attempt if self.retries else own
-
-    def finish(self, certificate: CertificateLike) -> AttemptRecord:
-        """Store the certificate."""
-        return self._ledger.finish_read(
-            self._campaign, self._round, self._policy, certificate, self._by
-        )

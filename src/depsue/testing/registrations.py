@@ -10,7 +10,7 @@ import numpy as np
 from depsue.data import Catalogue, LoggedData
 from depsue.data.identity import LogSketch
 from depsue.ledger import Ledger
-from depsue.testing.ledgers import finish, observe, observe_more, record, refused, sha, start
+from depsue.testing.ledger_steps import finish, observe, observe_more, record, refused, sha, start
 
 
 def sketch_of(n: int, seed: int = 0) -> LogSketch:

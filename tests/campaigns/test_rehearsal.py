@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from depsue import RewardSettings, SyntheticSettings, synthetic_world
+from depsue.campaigns.dry_runs import Rehearsal, rehearse
 from depsue.certificates import Reads
 from depsue.data.logs import LoggedData
-from depsue.exploration.rehearsal import Rehearsal, rehearse
 from depsue.exploration.round import (
     FrozenCandidate,
     RoundInputs,
