@@ -16,6 +16,7 @@ import pytest
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
 from depsue.campaigns.exporting import export_campaign
 from depsue.campaigns.records import CandidateFacts
+from depsue.certificates import Certificate
 from depsue.errors import ConfigError
 from depsue.pages.report import report_of
 from depsue.promises import Floor, Promise
