@@ -124,11 +124,19 @@ def test_a_debt_is_in_the_next_need_and_closes_rollbacks(
 def test_a_rollback_serves_what_holds_without_help(
     files: Path, world: World, tmp_path: Path
 ) -> None:
-    campaign = begun(files, tmp_path / "home", EXPLORE)
-    first = campaign.round
+    promise = Promise(Floor(None, 0.8 * world.value(world.logging_policy)))
+    explore = replace(EXPLORE, promises=(promise,), safety="cumulative")
+    campaign = begun(files, tmp_path / "home", explore)
     assert play(campaign, world, tmp_path).passed
-    deployed = campaign.deployed(first)[-1].policy_hash
-    assert campaign.rollback(to=first).policy_hash == deployed
+    deployed = campaign.deployed(1)[-1].policy_hash
+    assert campaign.rollback(to=1).policy_hash == deployed  # there is no debt
+    campaign.train()
+    assert campaign.certify().passed
+    with pytest.raises(ConfigError, match=r"77 decisions, certified for 4,000 decisions.*created"):
+        campaign.deploy("certified", decisions=77)
+    with pytest.raises(ConfigError, match=r"until 2027-09-01 00:00:00 UTC, certified for"):
+        campaign.deploy("certified", until="2027-09-01")
+    assert campaign.deploy("certified").declared == {"decisions": ROWS}
 
 
 @pytest.fixture(scope="module")

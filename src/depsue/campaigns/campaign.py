@@ -447,10 +447,14 @@ class Campaign(RecordedCampaign):
         refuted, debts, reasons = self.refuted(), {}, []
         explore = self.settings.explore
         if explore.safety == "cumulative" or explore.no_drift:
-            state = self.state()
-            credits = state.inputs(self.decisions(state)).credits
-            refuted |= state.refuted
-            debts = {name: credit.value for name, credit in credits.items() if credit.value < 0}
+            try:
+                state = self.state()
+                credits = state.inputs(self.decisions(state)).credits
+            except ConfigError as problem:  # begun under older rules, say
+                reasons.append(f"what its rounds earned cannot be counted: {problem.found}")
+            else:
+                refuted |= state.refuted
+                debts = {name: credit.value for name, credit in credits.items() if credit.value < 0}
         if choice.what == "certified":
             certificate = Certificate.from_json(decided[1].certificate or "")
             if not all(verdict.alone for verdict in certificate.verdicts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -18,11 +18,12 @@ from depsue.certificates import (
     Served,
     certify,
     earned,
+    surplus,
 )
 from depsue.certificates.folds import Folds
 from depsue.certificates.terms import safety_terms
 from depsue.data.checks import read_only
-from depsue.data.logs import LoggedData
+from depsue.data.logs import LoggedData, joined
 from depsue.data.terms import WeightedTerms
 from depsue.estimators import MIPS
 from depsue.estimators.weights import importance_weights
@@ -197,18 +198,33 @@ def cumulative(draw: np.random.Generator) -> Outcome:
         ("paper", "Eq. 9, K = 5, C known", "hcope"): bool(total > ROUNDS * world.floor),
         ("paper", "Eq. 9, K = 5, C estimated", "hcope"): bool(total > ROUNDS * estimated),
     }
-    served = [Served(logs, m) for logs in rounds[:-1]]
-    served += [Served(newest.learn, m // 2), Served(newest.select, m // 2)]
+    everything = [Served(logs, m) for logs in rounds]
+    readable = joined([newest.learn, newest.select])
+    served = [*everything[:-1], Served(readable, m, len(newest.certify))]
     for kind, floor in (("absolute", Floor(None, world.floor)), ("paired", Floor(RHO))):
         promise = Promise(floor)
-        credit = earned(
-            promise, served, decisions=m, delta=DELTA / 2, logging_policy=pi0, largest=2.0
+        margin = partial(
+            earned, promise, decisions=m, delta=DELTA / 2, logging_policy=pi0, largest=2.0
         )
-        credits = {promise.name: credit}
+        credit, broken = margin(served), True
+        if credit.fewest is None:
+            final = margin(everything)
+        else:  # the promise is then about what was realised so far, which may be more
+            final = replace(credit, surplus=surplus(promise, newest.certify))
+            realised = sum(float(logs.reward.sum()) for logs in rounds)
+            broken = realised + m * target < ROUNDS * m * world.floor
         for bound in PAIRED:
+            credits = {promise.name: credit}
             rules = Rules((promise,), DELTA, bound, world.clip, largest=2.0, credits=credits)
-            certificate = certify(alone(pi), newest, rules, Reads(), logging_policy=pi0)
-            out["strict", f"cumulative, K = 5, {kind} floor", bound] = certificate.passed
+            verdict = certify(
+                alone(pi),
+                newest,
+                rules,
+                Reads(),
+                logging_policy=pi0,
+                account=lambda fixed, last={promise.name: final}: last,
+            )
+            out["strict", f"cumulative, K = 5, {kind} floor", bound] = verdict.passed and broken
     return out
 
 
