@@ -143,7 +143,7 @@ def test_a_mixture_of_registered_logs_is_refused(retries: bool) -> None:
     reads, (first, second) = Reads(retries=retries), (columns(seed=1), columns(seed=2))
     for given in (first, second):
         reads.folds(LoggedData.from_arrays(**given))
-    both = {
+    both: dict[str, Any] = {
         name: value if name in ("catalogue", "r_max") else np.concatenate([value, second[name]])
         for name, value in first.items()
     }
