@@ -75,8 +75,8 @@ def planned(files: Files, out: Path, *options: object) -> str:
 
 
 def test_a_plan_with_pi0(files: Files, tmp_path: Path) -> None:
-    output = planned(files, tmp_path / "p", "--logging-policy", files.pi0, "--rows-for", 0.2)
-    for words in ("Likely to be certified", "Pick: novelty", "10x", "Assumed", "20.0%: about"):
+    output = planned(files, tmp_path / "p", "--logging-policy", files.pi0, "--rows-for", 0.1)
+    for words in ("Likely to be certified", "Pick: novelty", "10x", "Assumed", "10.0%: about"):
         assert words in output
     twin = json.loads((tmp_path / "p" / "plan.json").read_text())
     found = twin["plan"]

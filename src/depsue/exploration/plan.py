@@ -324,6 +324,12 @@ def plan(
         found="none",
         cure="mark the novel items",
     )
+    require(
+        isinstance(campaign, str) and bool(campaign.strip()),
+        "a campaign needs a name",
+        found=short(campaign),
+        cure="name it as its certificates shall",
+    )
     if registration is None:
         own = Reads(secret=rng.secret(0, "plan"))
         registration = own.register(logs, settings.fractions)
