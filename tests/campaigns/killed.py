@@ -72,7 +72,8 @@ class Soak:
         for k in (1, 2):
             steps += [("train", [name, "--quiet"]), ("certify", [name, "--quiet"])]
             steps += [("deploy", [name, "--yes"])]
-            steps += [("serve", [name, str(k)]), ("observe", [name, str(home / f"{k}.parquet")])]
+            steps += [("serve", [name, str(k)])]
+            steps += [("observe", [name, str(home / f"{k}.parquet"), "--yes"])]
         steps += [("rollback", [name, "--yes"]), ("report", [name])]
         for what, given in steps:
             arguments = [*given, *more]

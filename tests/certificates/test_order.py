@@ -224,10 +224,10 @@ def test_the_certificate_prints_what_it_assumes_and_what_it_does_not() -> None:
     fixed = str(certify(LEVEL, folds, Rules((*PROMISES, segment), clip=1.5), Reads()))
     for words in (
         "assumes: minutes lies between 0 and 5",
-        "assumes: how many rows a unit has does not depend on what it was shown",
+        "assumes: the number of rows of a unit does not depend on what it was shown",
         "assumes: segments (long) are known before the decision",
         "assumes: the number of rows was fixed before their rewards were seen",
-        "assumes: no other verdict has read these rows",
+        "assumes: no verdict on these rows was asked of another ledger",
         "  fact: nothing depends on the order of the rows",
         "  fact: the error rate is that of this verdict",
     ):

@@ -87,16 +87,13 @@ OTHER_FOLDS = {
 def test_without_retries_an_encoding_is_no_second_verdict(base: str, how: str) -> None:
     given, reads = columns(**BASES[base]), Reads()
     logs, again = LoggedData.from_arrays(**given), encoded(given, how)
-    first = reads.folds(logs)
+    first = reads.register(logs)
     if (base, how) in OTHER_FOLDS:
         with pytest.raises(ConfigError, match=r"another throw of the dice.*declare retries"):
-            reads.folds(again)
+            reads.register(again)
         return
-    split = reads.folds(again)
-    assert (split.registration.secret, split.registration.family) == (
-        first.registration.secret,
-        first.registration.family,
-    )
+    second = reads.register(again)
+    assert (second.secret, second.family) == (first.secret, first.family)
     assert reads.begin(logs.hash) == 1
     with pytest.raises(ConfigError, match=r"one verdict.*attempt 2"):
         reads.begin(again.hash)
@@ -106,7 +103,7 @@ def test_without_retries_an_encoding_is_no_second_verdict(base: str, how: str) -
 def test_with_retries_an_encoding_is_the_next_attempt(base: str, how: str) -> None:
     given, reads = columns(**BASES[base]), Reads(retries=True)
     logs, again = LoggedData.from_arrays(**given), encoded(given, how)
-    reads.folds(logs)
+    reads.register(logs)
     registration = reads.register(again)
     other = (base, how) in OTHER_FOLDS
     assert registration.encodings == int(other)
