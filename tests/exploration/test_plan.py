@@ -132,7 +132,7 @@ def test_promises_have_all_of_delta_each_and_the_tightest_binds(
     world: World, logs: LoggedData
 ) -> None:
     draw = np.random.default_rng(3)
-    young = (logs.contexts[logs.context][:, 0] > 0.8).astype(np.int64)
+    young = (logs.contexts[logs.context][:, 1] > 0.8).astype(np.int64)
     revenue = logs.reward * draw.uniform(0, 10, len(logs))
     rich = replace(logs, columns={"young": young, "revenue": revenue})
     promises = (
@@ -282,7 +282,8 @@ def test_units_count_for_no_more_than_rows(world: World) -> None:
     assert folds.certify.units is not None
     values = independent_values(folds.learn, folds.certify)
     assert len(folds.certify.units) <= values <= len(folds.certify)
-    assert "units" in " ".join(quickly(logs, SETTINGS).assumptions)
+    declared = replace(SETTINGS, units="all rows")
+    assert "units" in " ".join(quickly(logs, declared).assumptions)
 
 
 def test_items_that_nothing_describes(logs: LoggedData) -> None:
