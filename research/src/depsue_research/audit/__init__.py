@@ -10,6 +10,6 @@ Shapes: u contexts, A actions, R replications.
 from __future__ import annotations
 
 from depsue_research.audit.answers import GROUPS, Tally
-from depsue_research.audit.sweep import gather, sweep, tallies, tasks
+from depsue_research.audit.blocks import gather, sweep, tallies, tasks
 
 __all__ = ["GROUPS", "Tally", "gather", "sweep", "tallies", "tasks"]

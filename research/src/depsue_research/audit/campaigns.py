@@ -120,7 +120,7 @@ class Play:
         answer: Answer = "failed"
         if explored.certificate.passed:
             policy = certified_policy(explored.certificate, candidate)
-            answer = judged(True, true=self._keeps(world, policy))
+            answer = judged(True, true=self.keeps(world, policy))
         return (
             answer,
             explored.policy,
@@ -129,7 +129,7 @@ class Play:
             candidate.trust,
         )
 
-    def _keeps(self, world: NearMissWorld, policy: Policy) -> bool:
+    def keeps(self, world: NearMissWorld, policy: Policy) -> bool:
         """Whether what a certificate of this policy promises is true."""
         value = float(world.value(world.distribution(policy)))
         base = float(world.value(world.pi0))

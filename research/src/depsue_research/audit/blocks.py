@@ -110,15 +110,15 @@ def sweep(
     """
     todo = chosen(tasks(replications, whole_campaigns), only)
     blocks = [
-        (first / task.replications, name, first, min(first + task.block, task.replications))
+        (last / task.replications, name, last)
         for name, task in todo.items()
-        for first in range(0, task.replications, task.block)
+        for last in (*range(task.block, task.replications, task.block), task.replications)
     ]
     done = finished(path)
-    for place, (_, name, first, last) in enumerate(sorted(blocks)):
+    for place, (_, name, last) in enumerate(sorted(blocks)):
         watch("audit", place, len(blocks), f"{name}, {last:,} of {todo[name].replications:,}")
-        if last > done.get(name, Finished()).last:
-            first = max(first, done.get(name, Finished()).last)
+        first = done.get(name, Finished()).last
+        if last > first:
             keep(path, name, first, last, todo[name].run(first, last))
             done = finished(path)
     watch("audit", len(blocks), len(blocks), "")
