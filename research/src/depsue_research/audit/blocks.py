@@ -19,8 +19,8 @@ from depsue.progress import Watch, silent
 from depsue_research.audit import campaigns, paper, rollbacks, shopping, units, verdicts
 from depsue_research.audit.answers import ANSWERS, GROUPS, Answer, Key, Tally, Trial, judged
 
-VERSION = 1
-"""Raised when trials change: what older ones counted is then run again."""
+VERSIONS = {"declarations": 2}
+"""Of trials, 1 unless it says otherwise: where it is raised, what was counted is run again."""
 
 Counts = Counter[tuple[Key, Answer]]
 Runner = Callable[[int, int], Counts]
@@ -165,7 +165,7 @@ def _line(name: str, first: int, last: int, counts: Counts) -> dict[str, Any]:
 def config(name: str) -> str:
     """What a block must have to be counted with others of its trial."""
     sizes = (verdicts.ROWS, verdicts.FEWER, verdicts.MOST, campaigns.ROWS, paper.LARGE, paper.MANY)
-    return hashlib.sha256(f"{VERSION} {name} {sizes}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{VERSIONS.get(name, 1)} {name} {sizes}".encode()).hexdigest()[:12]
 
 
 def finished(path: Path) -> dict[str, Finished]:

@@ -125,8 +125,7 @@ def redeclared(logs: LoggedData, pi: FloatArray) -> Iterator[tuple[str, Declared
     yield "unit", Declared(replace(logs, unit=ids, units=ids.astype(str)), pi)
     yield "fractions", Declared(logs, pi, (0.3, 0.1, 0.6))
     yield "fewer rows", Declared(logs.take(np.arange(len(logs) // 20, len(logs))), pi)
-    if logs.time is not None:
-        yield "order", Declared(logs.take(np.arange(len(logs))[::-1]), pi)
+    yield "order", Declared(logs.take(np.argsort(logs.context, kind="stable")), pi)
 
 
 def declarations(draw: np.random.Generator) -> Outcome:
