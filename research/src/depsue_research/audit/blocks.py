@@ -19,7 +19,7 @@ from depsue.progress import Watch, silent
 from depsue_research.audit import campaigns, paper, rollbacks, shopping, units, verdicts
 from depsue_research.audit.answers import ANSWERS, GROUPS, Answer, Key, Tally, Trial, judged
 
-VERSIONS = {"declarations": 2}
+VERSIONS = {"declarations": 2, "sorted": 2}
 """Of trials, 1 unless it says otherwise: where it is raised, what was counted is run again."""
 
 Counts = Counter[tuple[Key, Answer]]
@@ -28,7 +28,7 @@ Runner = Callable[[int, int], Counts]
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class AuditTask:
     """A trial, how often it is run, and in blocks of how many.
 
     Args:
@@ -42,7 +42,7 @@ class Task:
     block: int
 
 
-def tasks(replications: int, whole_campaigns: int) -> dict[str, Task]:
+def tasks(replications: int, whole_campaigns: int) -> dict[str, AuditTask]:
     """Everything that is audited.
 
     Args:
@@ -56,17 +56,17 @@ def tasks(replications: int, whole_campaigns: int) -> dict[str, Task]:
             found=short(number),
             cure="2,000 verdicts and 400 campaigns tell 5% from 8%",
         )
-    every: dict[str, Task] = {}
+    every: dict[str, AuditTask] = {}
     shots = {**verdicts.TRIALS, **shopping.TRIALS, **units.TRIALS, **campaigns.VERDICTS}
     for name, trial in shots.items():
-        every[name] = Task(partial(repeated, name, trial), replications, 100)
+        every[name] = AuditTask(partial(repeated, name, trial), replications, 100)
     for name, trial in campaigns.TRIALS.items():
-        every[name] = Task(partial(repeated, name, trial), whole_campaigns, 20)
+        every[name] = AuditTask(partial(repeated, name, trial), whole_campaigns, 20)
     for name, trial in rollbacks.TRIALS.items():
-        every[name] = Task(partial(repeated, name, trial), -(-whole_campaigns // 10), 4)
+        every[name] = AuditTask(partial(repeated, name, trial), -(-whole_campaigns // 10), 4)
     for name, batch in paper.BATCHES.items():
         dose = whole_campaigns if "many" in name else replications
-        every[name] = Task(partial(at_once, name, batch), dose, dose)
+        every[name] = AuditTask(partial(at_once, name, batch), dose, dose)
     return every
 
 
@@ -125,7 +125,7 @@ def sweep(
     return tallies(path, only)
 
 
-def chosen(every: Mapping[str, Task], only: Iterable[str] | None) -> dict[str, Task]:
+def chosen(every: Mapping[str, AuditTask], only: Iterable[str] | None) -> dict[str, AuditTask]:
     """The trials of these names."""
     if only is None:
         return dict(every)
