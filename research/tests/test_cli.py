@@ -182,12 +182,6 @@ def test_simulations_print_their_tables(arguments: list[str], lines: int) -> Non
     assert outcome.output.count("|---") > 0
 
 
-def test_hostile_worlds_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "hostile.jsonl").write_text("")
-    outcome = CliRunner().invoke(app, ["hostile", "--worlds", "nowhere", "--out", str(tmp_path)])
-    assert "worlds must be among plain" in str(outcome.exception)
-
-
 def test_every_command_says_what_it_does() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert all(command.help for command in commands.values())

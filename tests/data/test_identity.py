@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,30 @@ def test_rows_are_known_again(base: str, how: str) -> None:
     given = columns(**BASES[base])
     registered, again = LoggedData.from_arrays(**given).sketch, encoded(given, how).sketch
     assert again.overlap(registered) and registered.overlap(again)
+
+
+@pytest.mark.parametrize("days", [False, True])
+@pytest.mark.parametrize("how", ["sorted", "shuffled", "sorted, a feature"])
+def test_rows_in_another_order_are_known_where_contexts_are_few(how: str, days: bool) -> None:
+    given = columns(distinct=4, timed=days)
+    if days:
+        given["times"] = np.floor(given["times"] / given["times"].max() * 10)
+    logs = LoggedData.from_arrays(**given)
+    order = np.random.default_rng(0).permutation(len(logs))
+    if how != "shuffled":
+        order = np.argsort(logs.context, kind="stable")
+    again = logs.take(order)
+    if how.endswith("feature"):
+        again = replace(again, contexts=again.contexts + np.float32(1e-4))
+    overlap = again.sketch.overlap(logs.sketch)
+    assert overlap and overlap.share == 1.0 and not overlap.same
+    one_less = again.take(np.arange(1, len(logs)))  # a rewritten file is an assumption, not a sight
+    assert not one_less.sketch.overlap(logs.sketch)
+
+
+def test_a_few_rows_of_few_kinds_are_not_known_by_their_counts() -> None:
+    logs = rows(30, 0, distinct=1, peak=0.9)
+    assert "bag" not in logs.sketch.views
 
 
 @pytest.mark.parametrize("larger", [1, 10])

@@ -1,1 +1,1 @@
-"""Experiments beside the product: the paper's two, hostile worlds, error rates, and its tests."""
+"""Experiments beside the product: the paper's two, the audit of certificates, and its tests."""

@@ -209,65 +209,46 @@ def options(
     _print_and_keep(options_table(data, level, seed), out)
 
 
-@app.command("error-rates")
-def error_rates(
-    replications: Annotated[int, typer.Option(min=1, help="Of each kind of certificate.")] = 2000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the logs.")] = 0,
-    out: Annotated[
-        Path, typer.Option(help="Folder for certificates.md and certificates.png.")
-    ] = RESULTS,
-) -> None:
-    """How often each kind of certificate is wrong, where the floor is just missed."""
-    from depsue.files import writable_folder
-    from depsue.progress import bars
-    from depsue_research.error_rates import GROUPS, page
-    from depsue_research.error_rates import error_rates as simulate
-
-    folder = writable_folder(out)
-    with bars() as watch:
-        rates = simulate(replications, seed=seed, watch=watch)
-    for group in GROUPS:
-        typer.echo("\n".join(["", group, *page.table(rates, group)]))
-    page.write(
-        rates, folder, f"depsue-research error-rates --replications {replications} --seed {seed}"
-    )
-
-
 @app.command()
-def hostile(
-    replications: Annotated[int, typer.Option(min=1, help="Seeds of each campaign.")] = 20,
-    worlds: Annotated[
-        str | None, typer.Option(help="Only these worlds, with commas between.")
+def audit(
+    replications: Annotated[int, typer.Option(min=1, help="Of one-shot verdicts.")] = 2000,
+    campaigns: Annotated[
+        int, typer.Option(min=1, help="Of whole campaigns; of those with files, a tenth.")
+    ] = 400,
+    only: Annotated[
+        str | None, typer.Option(help="Only these trials, with semicolons between.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for hostile.jsonl, hostile.md and hostile.png.")
+        Path, typer.Option(help="Folder for audit.jsonl, audit.md and audit.png.")
     ] = RESULTS,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is finished.")] = False,
 ) -> None:
-    """Certified exploration in hostile worlds: what it spends, promises and refuses.
+    """Every kind of certificate in every hostile world: how often it is wrong.
 
-    Finished campaigns are lines of hostile.jsonl and are not run again; after a change of the code,
-    --fresh starts anew.
+    Finished replications are lines of audit.jsonl and are not run again; after a change of the
+    code, --fresh starts anew. An interrupt writes the page of what is finished.
     """
     from depsue.files import writable_folder
     from depsue.progress import bars
-    from depsue_research.hostile.page import figure, page
-    from depsue_research.hostile.sweep import NAMES, sweep
+    from depsue_research.audit import GROUPS, gather, page, sweep, tallies
 
     folder = writable_folder(out)
-    path = folder / "hostile.jsonl"
+    path = folder / "audit.jsonl"
     if fresh:
         path.unlink(missing_ok=True)
-    chosen = list(NAMES) if worlds is None else worlds.split(",")
-    with bars() as watch:
-        results = list(sweep(replications, path, worlds=chosen, watch=watch).values())
-    command = f"depsue-research hostile --replications {replications}"
-    if chosen != list(NAMES):
-        command += f' --worlds "{worlds}"'
-    text = page(results, command)
-    typer.echo(text)
-    (folder / "hostile.md").write_text(text, encoding="utf-8")
-    figure(results).savefig(folder / "hostile.png", dpi=130)
+    chosen = None if only is None else [name.strip() for name in only.split(";")]
+    try:
+        with bars() as watch:
+            sweep(replications, campaigns, path, only=chosen, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("depsue-research: interrupted; the same command goes on from here", err=True)
+    gather(path)
+    every = tallies(path)
+    for group in GROUPS:
+        typer.echo("\n".join(["", group, *page.table(every, group)]))
+    typer.echo(f"\n{page.verdict(every)}")
+    command = f"depsue-research audit --replications {replications} --campaigns {campaigns}"
+    page.write(every, folder, command)
 
 
 @app.command()

@@ -10,7 +10,10 @@ ledger draws when it first sees the rows, so nobody can try splits until one ple
 **Sketch.** A ledger must know rows again when they come back with another r_max, catalogue, unit,
 feature or column, sorted into a larger file or cut to a smaller one. `LogSketch` keeps a small
 sample of keys of each log, in three views: (time, action), 32 actions in a row, and (context,
-action, propensity). None has the reward. A view speaks only where its keys hardly repeat.
+action, propensity). None has the reward. A view speaks only where its keys hardly repeat. Where
+all of them repeat, because contexts are few and times coarse or missing, one more key tells whether
+two logs have the same actions with the same propensities equally often: the same rows in another
+order.
 """
 
 from __future__ import annotations
@@ -45,6 +48,11 @@ CONTENT_REPEATS, CONTENT_SHARE = 0.1, 0.5
 FEWEST, LEAST, CHANCE = 3, 0.01, 5.0
 """Two samples must have so many keys in common, and more than this share: as much again and again
 as keys repeat by chance within a log."""
+BAG = "bag"
+"""The view of a whole log, whatever its order."""
+COINCIDENCE = 30.0
+"""Two logs agree in all counts by chance with a probability below exp of minus this, or the view of
+the whole is left out."""
 TIME_REPEATS = 0.01
 """Where time, context, action and propensity repeat more often than this, rows are numbered."""
 
@@ -137,7 +145,7 @@ class LogSketch:
     Args:
         rows: how many.
         kind: by what rows are named, unless the rows were named otherwise before.
-        views: by name: "time", "run", "content".
+        views: by name: "time", "run", "content", "bag".
     """
 
     rows: int
@@ -185,6 +193,8 @@ class LogSketch:
                 or (name == "hash" and len(keys))
             )
         ]
+        if not shared and BAG in common and len(common[BAG][0]):
+            return Overlap(1.0, BAG, {})  # the same rows in another order, so named otherwise
         if not shared:
             return Overlap(0.0, "", {})
         share, name, keys = max(shared, key=lambda each: each[0])
@@ -259,7 +269,8 @@ class SketchBuilder:
         self._rows = 0
         self._samples: dict[str, _Sample] = {}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
-        self._times = _Sample()
+        self._times, self._pairs = _Sample(), _Sample()
+        self._bag = 0  # the sum of all keys, modulo 2^64: no order
 
     def add(self, logs: LoggedData) -> None:
         """The next partition."""
@@ -269,6 +280,9 @@ class SketchBuilder:
         names = {str(kind): identities(logs, kind, self._rows) for kind in kinds}
         actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
         self._see("content", _contents(logs, DIGITS), names)
+        pairs = mix64(actions ^ _propensities(logs, DIGITS))
+        self._pairs.add(pairs, {})
+        self._bag = (self._bag + int(mix64(pairs).sum(dtype=np.uint64))) % 2**64
         if logs.time is not None:
             self._see("time", mix64(_times(logs) ^ actions), names)
             self._times.add(names["time"], {})
@@ -282,6 +296,9 @@ class SketchBuilder:
     def sketch(self) -> LogSketch:
         """Of all partitions so far."""
         views = {name: sample.view() for name, sample in self._samples.items()}
+        if self._pairs.surprise > COINCIDENCE:
+            whole = mix64(np.array([self._bag ^ self._rows], dtype=np.uint64))
+            views[BAG] = SketchView(whole, 0.0, 0.0, {})
         kind: IdentityKind = "row"
         if any("unit" in view.names for view in views.values()):
             kind = "unit"
@@ -325,6 +342,16 @@ class _Sample:
         rows = int(self.counts.sum())
         return 1 - len(self.keys) / rows if rows else 0.0
 
+    @property
+    def surprise(self) -> float:
+        """How unlikely it is that another log has the same counts: minus the log of its chance.
+
+        A count of c rows is hit by chance about once in sqrt(2 pi c) times; the last is what the
+        others leave.
+        """
+        logs = 0.5 * np.log(2 * np.pi * np.maximum(self.counts, 1))
+        return float(logs.sum() - logs.max()) if len(logs) else 0.0
+
     def view(self) -> SketchView:
         """As it is now."""
         twice = float((self.counts > 1).mean()) if len(self.counts) else 0.0
@@ -335,11 +362,16 @@ def _contents(logs: LoggedData, digits: int | None = None) -> Keys:
     """(n,) keys of context, action id and propensity; the last to some digits, or to the bit."""
     contexts = row_keys(logs.contexts + np.float32(0))[logs.context]  # -0 is 0
     actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
+    return mix64(mix64(contexts ^ actions) ^ _propensities(logs, digits))
+
+
+def _propensities(logs: LoggedData, digits: int | None) -> Keys:
+    """(n,) the bits of the propensities, rounded to some digits."""
     p = logs.propensity
     if digits is not None:
         size = 10.0 ** (np.floor(np.log10(p)) - digits + 1)
         p = np.round(p / size) * size
-    return mix64(mix64(contexts ^ actions) ^ np.asarray(p, dtype=np.float64).view(np.uint64))
+    return np.asarray(p, dtype=np.float64).view(np.uint64)
 
 
 def _times(logs: LoggedData) -> Keys:

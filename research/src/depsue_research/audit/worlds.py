@@ -1,4 +1,4 @@
-"""Small worlds with worthless novel actions, and policies in them that just miss the floor."""
+"""Small worlds of which everything is known, and policies in them that just miss the floor."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from depsue import rng
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, read_only
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.errors import require
 from depsue.policies import OwnPolicy, ScoreTable
+from depsue.policies.base import whole
+from depsue.protocols import Policy
 
 RHO, MISS = 0.95, 0.001
 """The floor as a share of V(pi0), and by how much candidates miss it."""
@@ -20,7 +23,7 @@ RHO, MISS = 0.95, 0.001
 
 @dataclass(frozen=True, eq=False)
 class NearMissWorld:
-    """A few contexts and actions, of which the last two are novel and worthless.
+    """A few contexts and actions, of which the last two are novel: worthless, unless drawn anew.
 
     Args:
         pi0: (u, A) the logging policy.
@@ -53,12 +56,14 @@ class NearMissWorld:
         """C = rho V(pi0)."""
         return RHO * float(self.value(self.pi0))
 
-    def tilt(self, draw: np.random.Generator, strength: float | None = None) -> FloatArray:
+    def tilt(
+        self, draw: np.random.Generator, strength: float | None = None, noise: float = 0.5
+    ) -> FloatArray:
         """(u, A) a supported policy: pi0 exp(strength q + noise), q standardised."""
         size = self.strength if strength is None else strength
         known = self.q[self.pi0 > 0]
         score = size * (self.q - known.mean()) / max(known.std(), 1e-9)
-        bent = self.pi0 * np.exp(score + draw.normal(scale=0.5, size=self.q.shape))
+        bent = self.pi0 * np.exp(score + draw.normal(scale=noise, size=self.q.shape))
         return np.asarray(bent / bent.sum(axis=1, keepdims=True))
 
     def share_for(self, pi: FloatArray, target: float) -> float:
@@ -79,6 +84,14 @@ class NearMissWorld:
     def logs(self, pi: FloatArray, n: int, draw: np.random.Generator, round: int = 0) -> LoggedData:
         """n rows that `pi` logged, with a second reward and a segment."""
         return self._rows(pi, draw.integers(len(pi), size=n), draw, round=round)
+
+    def deploy(self, policy: Policy, n: int, draw: np.random.Generator, round: int) -> LoggedData:
+        """n rows that a policy logged."""
+        return self.logs(self.distribution(policy), n, draw, round)
+
+    def distribution(self, policy: Policy) -> FloatArray:
+        """(u, A) what a policy does."""
+        return np.asarray(whole(policy, Requests(self.contexts)), dtype=np.float64)
 
     def unit_logs(self, units: int, draw: np.random.Generator) -> LoggedData:
         """Rows of pi0 by units: 1 to 8 rows each, more in some contexts, lucky or unlucky."""
@@ -119,22 +132,30 @@ class NearMissWorld:
         )
 
 
-def near_miss_world(name: str) -> NearMissWorld:
-    """One of `WORLDS`, always the same."""
+def near_miss_world(name: str, draw: np.random.Generator | None = None) -> NearMissWorld:
+    """One of `WORLDS`: always the same, or drawn anew.
+
+    Args:
+        name: which kind.
+        draw: draws pi0 and rewards; None gives the world that a kind always has.
+    """
     low, high, spread, strength, clip = WORLDS[name]
-    draw = rng.generator(0, "small world", name)
-    q = draw.uniform(low, high, (6, 8))
+    draw = rng.generator(0, "small world", name) if draw is None else draw
+    q = draw.uniform(low, high, (CONTEXTS, ACTIONS))
     pi0 = np.exp(draw.normal(scale=spread, size=q.shape))
-    q[:, 6:] = pi0[:, 6:] = 0
+    q[:, -NOVEL:] = pi0[:, -NOVEL:] = 0
     pi0 /= pi0.sum(axis=1, keepdims=True)
     return NearMissWorld(read_only(pi0), read_only(q), strength, clip)
 
+
+CONTEXTS, ACTIONS, NOVEL = 6, 8, 2
 
 WORLDS = {
     "plain": (0.1, 0.5, 0.7, 0.7, 3.0),
     "rare rewards": (0.002, 0.02, 0.7, 0.7, 3.0),
     "novel mass": (0.05, 0.6, 0.7, 2.0, 4.0),
-    "sharp pi0": (0.1, 0.5, 2.0, 1.0, 12.0),
+    "heavy weights": (0.1, 0.5, 2.0, 1.0, 16.0),
+    "calm": (0.2, 0.6, 0.3, 0.15, 2.5),
     "flat": (0.3, 0.3, 0.7, 0.0, 4.0),
 }
 """Least and largest q, spread of pi0's logits, strength of tilts, clip."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -11,11 +11,13 @@ import numpy as np
 from depsue import rng
 from depsue.bounds.hcope import TAUS, empirical_bernstein
 from depsue.data.checks import FloatArray, Mask
-from depsue_research.error_rates.rates import DELTA, ErrorRate, Key
-from depsue_research.error_rates.worlds import MISS, RHO, NearMissWorld, near_miss_world
+from depsue_research.audit.answers import DELTA, Group, Key
+from depsue_research.audit.worlds import MISS, RHO, NearMissWorld, near_miss_world
 
 LARGE, MANY, STEPS, RATE, RATE_LAMBDA = 100_000, (1000, 10_000), 600, 20.0, 5.0
 """Rows, candidates to choose among, and how Algorithm 1 is run."""
+FIXED = ("plain", "rare rewards", "heavy weights")
+"""Worlds in which a policy is fixed beforehand."""
 
 
 class Counts(NamedTuple):
@@ -82,7 +84,7 @@ def central_limit(weights: FloatArray, counts: Counts) -> FloatArray:
 
 
 S2Bound = Callable[[FloatArray, Counts], FloatArray]
-S2_BOUNDS: dict[str, tuple[str, S2Bound]] = {
+S2_BOUNDS: dict[str, tuple[Group, S2Bound]] = {
     "hcope": ("paper", eq4),
     "central limit": ("what if", central_limit),
 }
@@ -199,13 +201,9 @@ def algorithm_1(
     return {"last policy": passes & below, "last passing policy": passing & unsafe}
 
 
-def paper_rates(replications: int, seed: int) -> Iterator[list[ErrorRate]]:
-    """The paper's kinds, one group after another."""
-    runs: list[Callable[[int, int], dict[Key, Mask]]] = [
-        *(partial(fixed_policy, name) for name in ("plain", "rare rewards", "sharp pi0")),
-        *(partial(safe_opg, name) for name in ("flat", "plain")),
-        *(partial(best_of_many, spread) for spread in (0.4, 1.0)),
-    ]
-    for run in runs:
-        errors = run(replications, seed)
-        yield [ErrorRate(*key, int(wrong.sum()), replications) for key, wrong in errors.items()]
+BATCHES: dict[str, Callable[[int, int], dict[Key, Mask]]] = {
+    **{f"Eq. 4, {name}": partial(fixed_policy, name) for name in FIXED},
+    **{f"Algorithm 1, {name}": partial(safe_opg, name) for name in ("flat", "plain")},
+    **{f"best of many, {spread:g}": partial(best_of_many, spread) for spread in (0.4, 1.0)},
+}
+"""Each gives, for so many replications and a seed, which certificates are wrong."""
