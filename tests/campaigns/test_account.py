@@ -175,7 +175,7 @@ def test_the_length_of_a_round_is_declared_and_held_against_its_rows(
     more = campaign.preview_observation(source, decisions=4000, by_pi0=100)
     assert (more.beyond, more.missing) == (1500, 0)
     assert "4,000 decisions served, 2,500 declared" in more.ended
-    assert "1,500 decisions beyond the declared: charged to the account" in str(more)
+    assert "1,500 decisions more than declared: charged to the account" in str(more)
     assert campaign.round == 1  # nothing was recorded
     campaign.observe(source, decisions=4000, by_pi0=100)
     summary = campaign.summaries()[1]
@@ -230,7 +230,7 @@ def test_one_row_does_not_end_a_round(campaign: Campaign, world: World, tmp_path
     ):
         campaign.observe(few)
     assert campaign.round == 1
-    with pytest.raises(ConfigError, match=r"every row was a decision.*900 decisions, 1,000 rows"):
+    with pytest.raises(ConfigError, match=r"at least as many decisions.*900 decisions, 1,000 rows"):
         campaign.observe(logged(campaign, world, tmp_path / "a.parquet", 1000), decisions=900)
     assert campaign.round == 1
 
@@ -276,4 +276,6 @@ def test_no_page_shows_rewards_that_a_coming_verdict_reads(
     novel = world.catalogue.novel[actions]
     assert sum(item.reward for item in summary.items) == pytest.approx(readable[novel].sum())
     assert sum(item.read or 0 for item in summary.items) == novel.sum()
-    assert "no page shows what a coming verdict reads" in str(story_of(campaign))
+    assert "means over learn and select rows, which no coming verdict reads" in str(
+        story_of(campaign)
+    )

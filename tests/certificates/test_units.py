@@ -129,7 +129,7 @@ def test_the_first_row_is_told_by_time_not_by_the_order_of_a_file() -> None:
     assert (np.sort(best_first.first_rows.reward) == first).all()
     assert logs.first_rows.first_rows is logs.first_rows
     for times, words in ((None, "no times"), (np.zeros(len(logs)), "one time in .* of 300 units")):
-        with pytest.raises(ConfigError, match=f"told by its time.*{words}.*finer"):
+        with pytest.raises(ConfigError, match=f"tells which row.*{words}.*fine enough"):
             split(replace(logs, time=times), "untold", units="first row")
 
 

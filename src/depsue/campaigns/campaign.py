@@ -189,8 +189,8 @@ class Campaign(RecordedCampaign):
         spread = self.settings.decisions or rows
         require(
             not certificate.spent.margins or length.decisions == spread,
-            "where the sum counts, a certificate is about so many decisions as its margin or debt "
-            "was spread over",
+            "with --safety cumulative a round serves exactly the decisions that its certificate "
+            "spreads the margin or debt over",
             found=f"{length}, certified for {spread:,} decisions",
             cure=f"leave --decisions and --until out, or give --decisions {spread}; another number "
             "is given when a campaign is created",
@@ -393,7 +393,7 @@ class Campaign(RecordedCampaign):
         by_pi0 = by_pi0 or 0
         require(
             total >= len(logs) + by_pi0,
-            "every row was a decision, and those that pi0 took come beside the rows",
+            "there are at least as many decisions as rows and decisions of pi0 without a row",
             found=f"{total:,} decisions, {len(logs):,} rows and {by_pi0:,} of pi0 without a row",
             cure="--decisions counts all that was served in the round, whoever decided",
         )
@@ -465,8 +465,8 @@ class Campaign(RecordedCampaign):
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
         require(
             not reasons,
-            "what an earlier round deployed serves again only if what it was certified for still "
-            "holds without help",
+            "a policy of an earlier round serves again only if its promise still holds without "
+            "help",
             found=f"round {k}: {'; '.join(reasons)}",
             cure="--to 0 serves pi0, which is always allowed",
         )

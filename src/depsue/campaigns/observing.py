@@ -142,16 +142,17 @@ class ObservationPreview:
         lines += [f"left out: {words}" for words in self.left_out]
         unobserved = self.decisions - self.rows
         if unobserved:
-            lines.append(f"{counted(unobserved, 'decision')} served without a row among these")
+            lines.append(f"{counted(unobserved, 'decision')} served that have no row here")
         if self.length is not None:
             lines.append(f"declared when deployed: {self.length}")
         if self.beyond:
-            lines.append(f"{self.beyond:,} decisions beyond the declared: charged to the account")
+            lines.append(f"{self.beyond:,} decisions more than declared: charged to the account")
         if self.missing:
             lines.append(f"{self.missing:,} decisions fewer than declared")
         if self.ended:
             lines.append(
-                f"ended by choice: {self.ended}; the next verdict uses bounds that hold at any time"
+                f"ended by choice: {self.ended}; the next verdict uses a bound that holds at any "
+                "time"
             )
         if self.folds is not None:
             sizes = ", ".join(f"{name} {n:,}" for name, n in self.folds.items())

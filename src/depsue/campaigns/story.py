@@ -447,9 +447,7 @@ def _length_lines(story: Story) -> Iterator[str]:
         if unobserved:
             yield f"round {past.round} served {unobserved:,} decisions without a row"
     if any(past.read is not None for past in story.history):
-        yield (
-            "values are means over learn and select rows: no page shows what a coming verdict reads"
-        )
+        yield ("values are means over learn and select rows, which no coming verdict reads")
 
 
 def _concerns(

@@ -282,7 +282,7 @@ def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> Unit
         return None
     require(
         units is not None,
-        "where units have several rows, it must be declared which of them the promise is about",
+        "where units have several rows, you must declare which of them the promise is about",
         found=f"{rows:,} rows of {known:,} units, and nothing declared",
         cure="--units first-row (units='first row') promises the first row of each unit; "
         "--units all-rows (units='all rows') declares that the number of rows of a unit does not "
@@ -296,8 +296,8 @@ def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> Unit
 
 def _require_first_rows(logs: LoggedData) -> None:
     """Refuse units whose first row cannot be told: the order of a file may be anybody's choice."""
-    cure = "name the column of times, finer ones if need be; or give one row for each unit"
-    rule = "the first row of a unit is told by its time"
+    cure = "name a column of times that are fine enough; or give one row for each unit"
+    rule = "the time of a row tells which row of a unit is the first"
     if logs.time is None or logs.unit is None:
         require(False, rule, found="no times in the logs", cure=cure)
         return

@@ -137,8 +137,8 @@ def placed(
         "shares or a mixture of logs would be another throw of the dice",
         found=_difference(sketch, wanted, log, overlap.share, overlap.view, len(families)),
         cure="declare unit, time and shares as they were then; or give only rows that were logged "
-        "since; or declare retries whenever such a campaign is created, which makes this another "
-        "attempt, the j-th at delta 2^-j"
+        "since; or declare retries when every campaign on these rows is created, which makes this "
+        "another attempt, the j-th at delta 2^-j"
         + (
             "; if the rows are new although they look alike, declare it (fresh)"
             if overlap.view == "content"

@@ -476,8 +476,8 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     )
     words += [
         "fact: nothing depends on the order of the rows",
-        "fact: the error rate is that of this verdict; of campaigns with K verdicts like it, at "
-        "most K times as many err in any of them",
+        "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "
+        "some of them up to K times as often",
     ]
     if rules.ceilings:
         sources = "; ".join(
@@ -505,8 +505,8 @@ def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
     words = [
         f"no verdict on these rows was asked of another ledger than {registration.ledger}, and the "
         "rows are as they were logged, not chosen by their rewards",
-        "nobody looked at the certifying rows' rewards before all was fixed: they were logged "
-        "before that",
+        "nobody looked at the rewards of the certifying rows before all was fixed, although these "
+        "rows are older than the candidate",
     ]
     if not registration.drawn:
         words.append("the secret of the folds was given, not drawn: it was chosen without the rows")

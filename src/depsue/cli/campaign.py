@@ -99,7 +99,7 @@ def create(
     id: IdColumn = None,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Declare rows without times as new, though they look known."),
+        typer.Option("--fresh", help="Declare rows without times to be new if they look known."),
     ] = False,
     window: Window = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all training.")] = 0,
@@ -154,7 +154,7 @@ def family(
     ],
     floor: Annotated[
         float | None,
-        typer.Option(help="What all of them together keep, as a share of the current policy's."),
+        typer.Option(help="Share of the current policy's value that all together must keep."),
     ] = None,
     home: Home = HOME,
     ledger: Address = None,
@@ -163,9 +163,9 @@ def family(
 ) -> None:
     """Declare campaigns that share rows or traffic, before the first verdict of any of them.
 
-    Each campaign is then tested at its share of delta, so that all their verdicts together err at
-    most delta of the time. With --floor, what their floors allow to be lost must not add up to
-    more than the joint floor allows.
+    Each campaign is then tested at its share of delta, so their verdicts on the same rows err at
+    most delta of the time together. With --floor, the losses that their own floors allow must not
+    add up to more than the joint floor allows.
     """
     from depsue.campaigns import open_home
 

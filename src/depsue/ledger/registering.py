@@ -121,14 +121,14 @@ def require_extensible(transaction: Transaction, campaign: str, round: int) -> N
     seen = transaction.observation(campaign, round)
     if seen is None:
         raise ConfigError(
-            "rows are added to a round that was observed",
+            "rows can be added only to a round that was observed",
             found=f"round {round} of campaign {campaign!r} has none yet",
             cure="observe it first",
         )
     trained = transaction.first(schema.policies, campaign=campaign, round=round + 1)
     require(
         trained is None,
-        "rows are added to a round until something is learned from them",
+        "rows can be added to a round until a candidate is trained on them",
         found=f"round {round} of campaign {campaign!r}: a candidate of round {round + 1} exists",
         cure="they can be observed with the next round",
     )

@@ -390,8 +390,8 @@ def _says(story: Story) -> list[str]:
     ]
     if any(past.read is not None for past in story.history):
         lines.append(
-            "Rewards on this page are means over learn and select rows: what a coming verdict "
-            "reads is shown nowhere before it."
+            "Rewards of finished rounds are means over learn and select rows, which no coming "
+            "verdict reads."
         )
     if len(explore.promises) > 1:
         lines.append("All promises must pass, each at the full delta.")

@@ -78,7 +78,7 @@ class RegistrationConformance:
 
     def test_more_rows_until_something_is_learned(self, ledger: Ledger) -> None:
         ledger.create_campaign("spring", rounds=1, settings={}, by="ana")
-        with refused("rows are added to a round that was observed|observe it first"):
+        with refused("rows can be added only to a round that was observed|observe it first"):
             observe_more(ledger, "spring", 0, "d0", sketch_of(400))
         observe(ledger, "spring", 0, "d0", sketch=sketch_of(400))
         before = ledger.registration("spring", 0)
@@ -90,7 +90,7 @@ class RegistrationConformance:
         assert ledger.supplemented("spring", 0)
         assert [line.what for line in ledger.journal()].count("supplement") == 1
         record(ledger, "spring", 1, "p1")
-        with refused("until something is learned|a candidate of round 1 exists"):
+        with refused("until a candidate is trained|a candidate of round 1 exists"):
             observe_more(ledger, "spring", 0, "yet more", sketch_of(800))
         assert ledger.begin_read("spring", 1, sha("more"), sha("p1"), "ana") == 1
 
