@@ -165,7 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         walks = {
             name: walk(
                 f"open-bandit-{name}", out / f"{name}.csv", out / "items.csv", mapping,
-                out / "campaigns",
+                # one position is a part of all: two readings of the same rows, apart on purpose
+                out / "campaigns" / name,
             )
             for name, mapping in mappings.items()
         }  # fmt: skip

@@ -47,7 +47,7 @@ def walk(name: str, logs: Path, items: Path, mapping: LogMapping, home: Path) ->
     """check, plan, create, train and certify; again, it finds what was done.
 
     Args:
-        name: of the campaign; the folds depend on it.
+        name: of the campaign.
         logs, items: files.
         mapping: which column is what.
         home: the folder of campaigns.
