@@ -169,7 +169,7 @@ def rivals() -> tuple[NearMissWorld, list[MixtureLadder]]:
 def retried(draw: np.random.Generator) -> Outcome:
     """Up to 12 candidates on the same rows: attempt j at delta 2^-j, and each at delta."""
     world, levels = rivals()
-    folds = folds_of(world.logs(world.pi0, FEWER, draw))
+    folds = folds_of(world.logs(world.pi0, ROWS, draw))
     out: dict[Key, Answer] = {}
     for bound in ("normal", "betting"):
         rules, reads = rules_for(world, bound), Reads(retries=True)
