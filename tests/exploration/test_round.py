@@ -311,4 +311,6 @@ def test_after_a_round_ended_by_choice_bounds_hold_at_any_time(world: World) -> 
         candidate = look_ahead(inputs, SETTINGS, seed=0, fit=fit_linear).frozen()
         made = certify_round(candidate, inputs, SETTINGS, reads=Reads()).certificate
         assert candidate.rules.fixed_length is made.fixed_length is fixed
+        if not fixed:  # a bet sized for the rows there are would know when the round ended
+            assert candidate.rules.bets == {}
         assert fixed or made.bound in ("betting", "smoothing")

@@ -13,7 +13,7 @@ import numpy as np
 
 from depsue.bounds import Pilot, best_bet, tau_from
 from depsue.certificates.promise_test import Evidence, PromiseTest
-from depsue.certificates.rules import MixtureLadder, Rules
+from depsue.certificates.rules import ANY_LENGTH, MixtureLadder, Rules
 from depsue.certificates.terms import LimitedTerms
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
@@ -100,6 +100,8 @@ def _with(
     mean, each = float(values.mean()) if len(values) else 0.0, rules.delta_each(delta)
     floored = np.append(values, mean + r_max / 2)
     variance = float(((floored - mean) ** 2).mean())
+    if rules.bound in ANY_LENGTH and not rules.fixed_length:
+        return rules  # a bet sized for the rows there are would know when the round ended
     if rules.bound == "betting":
         bet = best_bet(variance, max(n, 1.0), each)
         return replace(rules, bets={**rules.bets, name: bet})
