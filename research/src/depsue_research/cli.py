@@ -247,8 +247,7 @@ def audit(
     for group in GROUPS:
         typer.echo("\n".join(["", group, *page.table(every, group)]))
     typer.echo(f"\n{page.verdict(every)}")
-    command = f"depsue-research audit --replications {replications} --campaigns {campaigns}"
-    page.write(every, folder, command)
+    page.write(every, folder, (replications, campaigns))
 
 
 @app.command()

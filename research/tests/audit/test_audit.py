@@ -305,14 +305,17 @@ def made(wrong: int, *, group: int = 0, n: int = 200, kind: str = "a kind") -> T
 
 def test_the_page_opens_with_the_verdict() -> None:
     fine = [made(4), made(80, group=1, kind="a tempting rule")]
-    text = page(fine, "the command")
-    assert "None of 1 strict kinds exceeds delta" in text and "Made by `the command`" in text
+    text = page(fine, (200, 10))
+    assert "None of 1 strict kinds exceeds delta" in text
+    assert "`depsue-research audit --replications 200 --campaigns 10`" in text
+    assert "This page has 200 replications of one-shot verdicts, 0 replications of whole" in text
+    assert "were asked for: the run was cut short" in text
     assert "a tempting rule (normal): 40.0%, above delta" in text
     assert "| a kind | normal | 4 of 200 | 0.0200 |" in text
     broken = [made(40), made(1, kind="another")]
     assert "1 of 2 strict kinds exceed delta: a kind (normal), 0.200" in verdict(broken)
     assert exceeding(broken, "strict") == broken[:1]
-    assert "**above delta**" in page(broken, "")
+    assert "**above delta**" in page(broken, (200, 10))
     assert verdict([]) == "No strict kind was run."
 
 

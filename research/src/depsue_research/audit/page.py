@@ -35,9 +35,15 @@ HEADINGS: dict[Group, str] = {
 }
 
 
-def write(every: Sequence[Tally], folder: Path, command: str) -> None:
-    """Write the page and the figure."""
-    (folder / "audit.md").write_text(page(every, command), encoding="utf-8")
+def write(every: Sequence[Tally], folder: Path, wanted: tuple[int, int]) -> None:
+    """Write the page and the figure.
+
+    Args:
+        every: what came of every kind.
+        folder: where.
+        wanted: replications of one-shot verdicts and of whole campaigns that were asked for.
+    """
+    (folder / "audit.md").write_text(page(every, wanted), encoding="utf-8")
     draw(every, folder / "audit.png")
 
 
@@ -46,11 +52,12 @@ def draw(every: Sequence[Tally], path: Path) -> None:
     image = BytesIO()
     shown = [tally for tally in every if tally.group in ("strict", "tempting")]
     figure(shown or every).savefig(image, dpi=72)
-    Image.open(image).convert("RGB").quantize(16).save(path, optimize=True)
+    Image.open(image).convert("RGB").quantize(64).save(path, optimize=True)
 
 
-def page(every: Sequence[Tally], command: str) -> str:
+def page(every: Sequence[Tally], wanted: tuple[int, int]) -> str:
     """The page, as Markdown."""
+    command = f"depsue-research audit --replications {wanted[0]} --campaigns {wanted[1]}"
     lines = [
         "# The audit: how often certificates are wrong",
         "",
@@ -65,7 +72,7 @@ def page(every: Sequence[Tally], command: str) -> str:
         "again: the same command goes on where it was interrupted, `--only NAMES` runs some of "
         "them, and `--fresh` forgets what was counted (needed after a change of the code).",
         "",
-        *doses(every),
+        doses(every, wanted),
         "",
         "![error rates with exact intervals, delta marked](audit.png)",
         "",
@@ -104,22 +111,29 @@ def exceeding(every: Sequence[Tally], group: Group) -> list[Tally]:
     return [tally for tally in own if tally.p_value < ALPHA / len(own)]
 
 
-def doses(every: Sequence[Tally]) -> list[str]:
-    """How often things were run."""
-    whole = [t.n for t in every if t.kind.startswith("campaigns") and "files" not in t.kind]
-    files = [t.n for t in every if "with files" in t.kind]
-    others = [t.n for t in every if not t.kind.startswith(("campaigns", "best of"))]
-    words = []
-    for name, numbers in (
-        ("one-shot verdicts", others),
-        ("whole campaigns", whole),
-        ("campaigns with files and ledger", files),
+def doses(every: Sequence[Tally], wanted: tuple[int, int]) -> str:
+    """How often things were run, and how often they were to be."""
+    own = [tally for tally in every if tally.group in ("strict", "tempting")]
+    whole = [t.n for t in own if t.kind.startswith("campaigns,")]
+    files = [t.n for t in own if t.kind.startswith("campaigns with files")]
+    others = [t.n for t in own if not t.kind.startswith("campaigns")]
+    words, short = [], False
+    for name, numbers, most in (
+        ("one-shot verdicts", others, wanted[0]),
+        ("whole campaigns", whole, wanted[1]),
+        ("campaigns with files and ledger", files, -(-wanted[1] // 10)),
     ):
-        if numbers:
-            low, high = min(numbers), max(numbers)
-            count = f"{high:,}" if low == high else f"{low:,} to {high:,}"
-            words.append(f"{count} replications of {name}")
-    return [f"This page has {', '.join(words)}."]
+        low, high = min(numbers, default=0), max(numbers, default=0)
+        count = f"{high:,}" if low == high else f"{low:,} to {high:,}"
+        words.append(f"{count} replications of {name}")
+        short = short or low < most
+    text = f"This page has {', '.join(words)}."
+    if short:
+        text += (
+            f" {wanted[0]:,}, {wanted[1]:,} and {-(-wanted[1] // 10):,} were asked for: the run "
+            "was cut short, and the same command goes on with it."
+        )
+    return text
 
 
 def teeth(every: Sequence[Tally]) -> list[str]:
