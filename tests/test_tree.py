@@ -26,7 +26,6 @@ ONE_USER: dict[str, str] = {
     "depsue.serving.deciding": "how an action is drawn, apart from how calls are gathered",
     "depsue.serving.evidence": "statistics without input or output, which research simulates",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
-    "depsue.testing.ledgers": "a suite for new backends; what it asks of rows is another suite",
     "depsue.world": "simulated worlds, which users and research call through the front door",
 }
 """Modules that exactly one other module imports, each with the reason why it is a file of its own.

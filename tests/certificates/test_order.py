@@ -229,7 +229,7 @@ def test_the_certificate_prints_what_it_assumes_and_what_it_does_not() -> None:
         "assumes: the number of rows was fixed before their rewards were seen",
         "assumes: no verdict on these rows was asked of another ledger",
         "  fact: nothing depends on the order of the rows",
-        "  fact: the error rate is that of this verdict",
+        "  fact: delta is the error rate of this verdict",
     ):
         assert words in fixed
     rules = Rules(PROMISES, bound="betting", fixed_length=False)

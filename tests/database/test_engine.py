@@ -120,7 +120,7 @@ def test_a_read_only_folder_is_told_and_can_be_read() -> None:
         path.chmod(0o444)
         folder.chmod(0o555)
         with _as_nobody():
-            assert len(open_ledger(path).journal()) == 4
+            assert len(open_ledger(path).journal()) == 5
             with pytest.raises(FileError, match="can be written to.*rights"):
                 _works(ledger)
             with pytest.raises(FileError, match="can be written to.*rights"):
@@ -156,7 +156,7 @@ def test_a_writer_that_stays_too_long_is_told(tmp_path: Path) -> None:
     start(open_ledger(path))
     with open_ledger(path).database.writing():
         impatient = open_ledger(path, wait=0.05)
-        assert len(impatient.journal()) == 4
+        assert len(impatient.journal()) == 5
         with pytest.raises(FileError, match="one process writes.*try again"):
             _works(impatient)
     _works(open_ledger(path))
