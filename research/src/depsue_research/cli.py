@@ -346,6 +346,48 @@ def concept(
     figure(stages).savefig(folder / "concept.png", dpi=130)
 
 
+@app.command()
+def power(
+    before: Annotated[Path, typer.Option(help="Folder with cells of the older code.")],
+    after: Annotated[Path, typer.Option(help="Folder with cells of the newer code.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Page whose table is written anew, e.g. power.md.")
+    ] = None,
+) -> None:
+    """Certified novelty before and after a change, from two folders that `reproduce` wrote."""
+    from depsue_research.power import cells_in, table_lines, with_table
+
+    table = "\n".join(table_lines(cells_in(before), cells_in(after)))
+    typer.echo(table)
+    if out is not None:
+        page = out.read_text("utf-8") if out.exists() else ""
+        out.write_text(with_table(page, table), encoding="utf-8")
+
+
+@app.command("power-trials")
+def power_trials(
+    blocks: Annotated[int, typer.Option(min=0, help="Worlds of the trial of blocks.")] = 12,
+    rows: Annotated[str, typer.Option(help="Rows of its logs, e.g. 10000,40000.")] = "10000,40000",
+    deployments: Annotated[int, typer.Option(min=2, help="K of the trial of pooling.")] = 5,
+    levels: Annotated[str, typer.Option(help="Its betas, e.g. 16,24.")] = "16,24",
+    seeds: Annotated[str, typer.Option(help="Its seeds; 0 leaves it out.")] = "100-101",
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with MovieLens-1M; default below $DEPSUE_DATA.")
+    ] = None,
+) -> None:
+    """What policies learned block by block, and pooled rows of earlier rounds, would certify."""
+    from depsue_research.paper.recipe import load_recipe, recipe_folder
+    from depsue_research.power_trials import block_lines, pooling_lines
+
+    if blocks:
+        sizes = [int(number) for number in _numbers(rows, "rows") or ()]
+        _print_and_keep(block_lines(sizes, blocks))
+    if seeds != "0":
+        recipe = load_recipe(recipe_folder() / "paper-movielens.toml")
+        betas = _numbers(levels) or ()
+        _print_and_keep(pooling_lines(recipe, betas, seeds_of(seeds), deployments, data))
+
+
 def _print_and_keep(lines: Iterable[str], out: Path | None = None) -> None:
     """Print lines as they come, and write them to a file at the end if there is one."""
     shown = []

@@ -27,10 +27,15 @@ on the mean of n values t, as in `Smoothing`::
     (exp(mean of log(1 + bet t) - log(1/delta) / n) - 1) / bet
 
 Why this bound and not a normal one: the product of 1 + bet t has mean at most (1 + bet E[t])^n also
-where means differ from value to value and where the later policy was chosen by the earlier rows,
-as it is here. So it holds at every n and for any reward distribution. Both sides enter one bound;
-two intervals, one for each side, would see less. Its price: at delta .01 a change must be 1.2
-times as large as for a z-test of two independent samples.
+where means differ from value to value. So it holds at every n and for any reward distribution. Both
+sides enter one bound; two intervals, one for each side, would see less. Its price: at delta .01 a
+change must be 1.2 times as large as for a z-test of two independent samples.
+
+**Which earlier rows.** g knows the later policy, so the earlier rows must not have taught it. A
+policy prefers what happened to earn well in its learn fold. On these rows pi0 g earns too much, and
+a fall is found that never was: a shift of 1.9 standard errors on the MovieLens simulator, where 5
+of 140 campaigns were refused at delta .01. Rows that certified the policy will do, which chose its
+novelty at most. On rows that taught it a rise is hidden, not feigned: it may still be believed.
 
 One value of 20, by position, is a pilot: it sets c and the bet and is not tested. A unit is one
 value, also where it is on both sides.
@@ -75,17 +80,19 @@ class DriftTest:
         what: what was compared, in words.
         change: what pi0 earns before and after, and the limits of its change.
         delta: of this test; both limits hold at it together.
+        rise_only: whether a fall does not count.
     """
 
     promise: str
     what: str
     change: Change
     delta: float
+    rise_only: bool = False
 
     @property
     def drifted(self) -> bool:
         """Whether the limits rule out that nothing changed."""
-        return self.change.low > 0 or self.change.high < 0
+        return self.change.low > 0 or (self.change.high < 0 and not self.rise_only)
 
     def __str__(self) -> str:
         c = self.change
@@ -149,11 +156,13 @@ def check_drift(
     promises: Sequence[Promise] = (Promise(),),
     delta: float = 0.01,
     within: bool = True,
+    rise_only: bool = False,
 ) -> DriftReport:
     """Hold what pi0 earns in earlier rows against the newest, and in each log's two halves.
 
     Args:
-        earlier: logs of earlier rounds; none, (), tests the newest in itself alone.
+        earlier: logs of earlier rounds; none, (), tests the newest in itself alone. They must not
+            have taught the policy that drew the newest, or a fall is found where there is none.
         newest: the logs of one round; without the rows that a coming verdict will read.
         logging_policy: pi0; needed where a log is not of round 0.
         deployed: the policy that drew each later round, by round, where it can be called; without
@@ -161,6 +170,8 @@ def check_drift(
         promises: whose rewards and segments.
         delta: where nothing changed it is refused at most so often, over all tests.
         within: also compare the two halves of every log, by time, or by row where there is none.
+        rise_only: whether a fall does not count: a ceiling on V(pi0) holds after one, and it is
+            what seems to happen on rows that taught the policy.
     """
     delta, promises = require_delta(delta), checked_promises(promises)
     before = [earlier] if isinstance(earlier, LoggedData) else list(earlier)
@@ -186,7 +197,7 @@ def check_drift(
             few = f"fewer than {FEWEST_TO_TEST_DRIFT} values on a side, no test"
             notes.append(f"{promise.name}, {what}: {few}")
         else:
-            tests.append(DriftTest(promise.name, what, change, delta / len(pairs)))
+            tests.append(DriftTest(promise.name, what, change, delta / len(pairs), rise_only))
     require(
         bool(tests),
         f"a test needs at least {FEWEST_TO_TEST_DRIFT} values (rows, or units) on each side",
@@ -196,6 +207,18 @@ def check_drift(
     findings = tuple(str(test) for test in tests if test.drifted)
     assumed = tuple(_assumed(logs, within))
     return DriftReport(not findings, findings, tuple(notes), assumed, delta, tuple(tests))
+
+
+def all_of(reports: Sequence[DriftReport]) -> DriftReport:
+    """Several reports as one: nothing is refuted if none of them refutes."""
+    return DriftReport(
+        ok=all(report.ok for report in reports),
+        findings=tuple(line for report in reports for line in report.findings),
+        notes=tuple(dict.fromkeys(line for report in reports for line in report.notes)),
+        assumed=tuple(dict.fromkeys(line for report in reports for line in report.assumed)),
+        delta=sum(report.delta for report in reports),
+        tests=tuple(test for report in reports for test in report.tests),
+    )
 
 
 def require_no_drift(

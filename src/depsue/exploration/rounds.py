@@ -29,6 +29,7 @@ from depsue.certificates import (
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
+from depsue.diagnostics.drift import all_of
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.round import (
@@ -111,6 +112,7 @@ class CampaignState:
         self.logging_value = promised_rows(logs, settings.units).mean_reward()
         self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base
+        self.base_before = self.base  # what logged the newest of the earlier rounds
         self.largest = self.largest_ever = stretch
         self.earlier: list[LoggedData] = []
         self.registrations: list[Registration] = []  # of these
@@ -162,21 +164,44 @@ class CampaignState:
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
 
-        Reads no certifying row and spends no delta: without drift the certificate holds anyway.
+        A policy prefers what happened to earn well in the rows that taught it. On these pi0 seems
+        to earn more, on the part that both could show, than it ever does again. So the newest rows
+        are held against the certifying fold of the round before, which did not teach the policy
+        that logged them. Against all of the first logs, most of which did, only a rise counts:
+        what was learned hides one, and never feigns it.
+
+        Reads no certifying row of the coming verdict and spends no delta: without drift the
+        certificate holds anyway.
         """
         self.drift = None
         relative = [p for p in self.settings.promises if p.name in self.ceilings]
         if not relative:
             return
-        self.drift = check_drift(
-            self._teaching()[0],
-            joined([folds.learn, folds.select]),
-            logging_policy=self.pi0,
-            deployed={folds.round: self.base},
-            promises=relative,
-            within=False,
-            delta=DRIFT_DELTA / (self.settings.deployments - 1),
-        )
+        k, readable = len(self.earlier), joined([folds.learn, folds.select])
+        untaught = three_folds(
+            self.earlier[-1],
+            self.registrations[-1],
+            units=self.settings.units,
+            group=(k, max(k, self.settings.deployments)),
+        ).certify
+        share = DRIFT_DELTA / (self.settings.deployments - 1)
+        looks: list[tuple[LoggedData, bool]] = [(untaught, False)]
+        if k > 1:
+            looks.append((self._teaching()[0], True))
+        reports = [
+            check_drift(
+                before,
+                readable,
+                logging_policy=self.pi0,
+                deployed={k - 1: self.base_before, folds.round: self.base},
+                promises=relative,
+                within=False,
+                delta=share / len(looks),
+                rise_only=rise_only,
+            )
+            for before, rise_only in looks
+        ]
+        self.drift = reports[0] if k == 1 else all_of(reports)
         if not self.drift.ok:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
             self.refuted.add(NO_DRIFT)
@@ -229,7 +254,7 @@ class CampaignState:
                 if promise.floor.ratio is not None
             }
         self.newest, self.registration = served, registration
-        self.base, self.trust = policy, trust
+        self.base_before, self.base, self.trust = self.base, policy, trust
         total = len(served) if decisions is None else decisions
         self.served.append(Served(served, total, fixed_length=fixed_length, by_pi0=by_pi0))
         self.fixed_length = fixed_length
