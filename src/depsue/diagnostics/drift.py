@@ -133,6 +133,17 @@ class DriftReport:
             key=lambda test: max(test.change.low, -test.change.high) / test.change.smallest,
         )
 
+    def with_other(self, other: DriftReport) -> DriftReport:
+        """Both reports as one: nothing is refuted if neither refutes."""
+        return DriftReport(
+            ok=self.ok and other.ok,
+            findings=self.findings + other.findings,
+            notes=tuple(dict.fromkeys(self.notes + other.notes)),
+            assumed=tuple(dict.fromkeys(self.assumed + other.assumed)),
+            delta=self.delta + other.delta,
+            tests=self.tests + other.tests,
+        )
+
     def __str__(self) -> str:
         head = (
             "nothing refutes that pi0 earns what it did"
@@ -207,18 +218,6 @@ def check_drift(
     findings = tuple(str(test) for test in tests if test.drifted)
     assumed = tuple(_assumed(logs, within))
     return DriftReport(not findings, findings, tuple(notes), assumed, delta, tuple(tests))
-
-
-def all_of(reports: Sequence[DriftReport]) -> DriftReport:
-    """Several reports as one: nothing is refuted if none of them refutes."""
-    return DriftReport(
-        ok=all(report.ok for report in reports),
-        findings=tuple(line for report in reports for line in report.findings),
-        notes=tuple(dict.fromkeys(line for report in reports for line in report.notes)),
-        assumed=tuple(dict.fromkeys(line for report in reports for line in report.assumed)),
-        delta=sum(report.delta for report in reports),
-        tests=tuple(test for report in reports for test in report.tests),
-    )
 
 
 def require_no_drift(

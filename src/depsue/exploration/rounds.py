@@ -29,7 +29,6 @@ from depsue.certificates import (
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
-from depsue.diagnostics.drift import all_of
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.round import (
@@ -201,7 +200,7 @@ class CampaignState:
             )
             for before, rise_only in looks
         ]
-        self.drift = reports[0] if k == 1 else all_of(reports)
+        self.drift = reports[0] if k == 1 else reports[0].with_other(reports[1])
         if not self.drift.ok:
             self.settings, self.ceilings = replace(self.settings, no_drift=False), {}
             self.refuted.add(NO_DRIFT)
