@@ -31,6 +31,7 @@ def _full(address: str) -> Ledger:
     observe_more(ledger, "spring", 0, "more of d0")
     for policy in ("p1", "p2"):
         record(ledger, "spring", 1, policy)
+    ledger.create_campaign("autumn", rounds=1, settings={}, by="ana")
     ledger.declare_family("all", shares={"spring": 0.5, "autumn": 0.5}, floor=None, by="ana")
     finish(ledger, "spring", 1, "p1", "more of d0", passed=True)
     ledger.deploy("spring", 1, sha("p1"), by="ana")

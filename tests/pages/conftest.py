@@ -6,9 +6,11 @@ import asyncio
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.pages.browser import Browser
 
@@ -50,7 +52,8 @@ def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def begun(name: str, rows: int, settings: CampaignSettings) -> Campaign:
         logs = folder / f"{name}-0.parquet"
-        write_logs(world.deploy(pi0, rows, round=0), logs)
+        drawn = world.deploy(pi0, rows, round=rows)  # of another stream for each number of rows
+        write_logs(replace(drawn, round=np.zeros(rows, dtype=np.int16)), logs)
         made = create(name, logs, items, pi0=pi0, settings=settings, by=HOSTILE, home=home)
         made.train()
         made.certify()

@@ -179,10 +179,17 @@ class Campaign(RecordedCampaign):
         self, k: int, decisions: int | None, until: str | None, *, certified: bool
     ) -> RoundLength:
         """How long round k is to last, as declared now; arguments as for `deploy`."""
-        rows = self.ledger.observations(self.name)[k - 1].rows
+        rows, given = self.ledger.observations(self.name)[k - 1].rows, decisions
         if decisions is None and until is None:
             decisions = self.settings.decisions or rows
         length, decided = RoundLength(decisions, until), self.decided(k)
+        declared = RoundLength.of(self.deployed(k))
+        require(
+            declared is None or (given is None and until is None) or declared == length,
+            "the length of a round is declared once, when it is first deployed",
+            found=f"{length}, declared was {declared}",
+            cure="leave --decisions and --until out: the round lasts as it was declared",
+        )
         if self.settings.explore.safety == "each" or decided is None or not certified:
             return length
         certificate = Certificate.from_json(decided[1].certificate or "")

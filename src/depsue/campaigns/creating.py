@@ -123,7 +123,28 @@ def create(
         fractions=settings.explore.fractions,
         fresh=fresh,
     )
-    return Campaign(ledger, home, name, by=by, notes=first.notes, outside=outside_of(policy))
+    notes = (*first.notes, *_shared_rows(ledger, name))
+    return Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
+
+
+def _shared_rows(ledger: Ledger, name: str) -> list[str]:
+    """A word where another campaign has the same rows."""
+    if CampaignTerms.of(ledger.campaign(name)).campaign.retries or not ledger.registered(name, 0):
+        return []
+    others, read = ledger.sharing(name, 0)
+    if not others:
+        return []
+    names = ", ".join(others)
+    if read:
+        return [
+            f"warning: a verdict of {names} has read these rows: this campaign cannot be certified "
+            "on them; give rows that were logged since"
+        ]
+    shares = " ".join(f"--share {each}={1 / (len(others) + 1):.3g}" for each in (*others, name))
+    return [
+        f"warning: {names} has the same rows, and one verdict may read them. To certify both, "
+        f"declare it before the first verdict: depsue campaign family NAME {shares}"
+    ]
 
 
 @dataclass(frozen=True, eq=False)

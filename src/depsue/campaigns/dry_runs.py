@@ -26,6 +26,7 @@ from depsue.certificates.promise_test import PromiseTest
 from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
+from depsue.exploration.headroom import LIKELY
 from depsue.exploration.plan import Plan, plan_round
 from depsue.exploration.round import FrozenCandidate, RoundInputs, some_contexts
 from depsue.exploration.settings import ExploreSettings
@@ -176,9 +177,9 @@ class Rehearsal:
 
     @property
     def likely(self) -> float | None:
-        """The boldest level that passes more often than not; None if even the first does not."""
+        """The boldest level that passes three times in four; None if even the first does not."""
         pairs = list(zip(self.novelties, self.chances, strict=True))
-        return next((novelty for novelty, chance in reversed(pairs) if chance > 0.5), None)
+        return next((novelty for novelty, chance in reversed(pairs) if chance >= LIKELY), None)
 
     def __str__(self) -> str:
         lines = [

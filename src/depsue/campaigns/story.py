@@ -142,6 +142,36 @@ class Concern:
     promise: str = ""
     rounds: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        rounds = ", ".join(str(k) for k in self.rounds)
+        if self.kind == "together below":
+            return (
+                f"{self.promise}: all deployments together lie below the floor by more than two "
+                "standard errors."
+            )
+        if self.kind == "round below":
+            return (
+                f"{self.promise}: the mean reward of round {rounds} lies below the floor by more "
+                "than two standard errors."
+            )
+        if self.kind == "paper certificate":
+            return f"Round {rounds} has a certificate as published, which has gaps."
+        if self.kind == "estimated certificate":
+            return (
+                f"The certificate of round {rounds} rests on estimated propensities. Its delta is "
+                "not guaranteed: log propensities from now on."
+            )
+        if self.kind == "pi0 changed":
+            return (
+                f"Before round {rounds}, pi0's value was found to have changed, although it was "
+                "declared not to: from then on rows are paired with pi0, and earlier certificates "
+                "that rest on the declaration are in doubt."
+            )
+        return (
+            "What serves was certified in an earlier round, with the margin of that time; nothing "
+            "certifies anew that all deployments together stay above the floor."
+        )
+
 
 @dataclass(frozen=True)
 class RoundStory:
@@ -522,6 +552,8 @@ def _status_lines(story: Story) -> Iterator[str]:
     yield f"campaign {story.name}: {at}"
     yield f"  promise   {floors} (delta {explore.delta:g} {per}, {safety})"
     yield f"  serving   {story.serving}"
+    for concern in story.concerns:
+        yield f"  note      {concern}"
     for place, choice in enumerate(story.may_deploy):
         yield f"  {'or' if place else 'deploy':<9} {choice.why} (--what {choice.what})"
     yield f"  next      {story.next}"

@@ -156,6 +156,7 @@ def family(
         float | None,
         typer.Option(help="Share of the current policy's value that all together must keep."),
     ] = None,
+    yes: Yes = False,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -169,7 +170,10 @@ def family(
     """
     from depsue.campaigns import open_home
 
-    opened = open_home(home, ledger, create=True)
+    opened = open_home(home, ledger)
+    if not yes:
+        _require_yes(as_json)
+        _ask(f"{', '.join(_shares(share))} will share delta for good. Declare the family?")
     declared = opened.declare_family(name, shares=_shares(share), floor=floor, by=who(by))
     shares = declared.terms["shares"]
     if as_json:
@@ -518,6 +522,12 @@ def interruptible() -> Iterator[None]:
 
 def _advice(certificate: Certificate) -> str:
     """What to do about a certificate that failed."""
+    if any(verdict.credit < 0 for verdict in certificate.verdicts):
+        return (
+            "earlier deployments left a debt, which the next would have to earn back: serve the "
+            "current policy (rollback --to 0) until it is paid, or begin a new campaign; what "
+            "needs no certificate keeps the floor by itself and pays nothing back"
+        )
     n = certificate.listed
     which = "the one level failed" if n == 1 else f"even the safest of {n} levels failed"
     return (

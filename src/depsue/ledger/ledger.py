@@ -389,6 +389,14 @@ class Ledger:
             transaction = Transaction(connection, "reader")
             return registering.registered(transaction, campaign, round)
 
+    def registered(self, campaign: str, round: int) -> bool:
+        """Whether a round's rows are registered: they are, unless older rules took them in."""
+        with self.database.reading() as connection:
+            where = {"campaign": campaign, "round": round}
+            return (
+                Transaction(connection, "reader").first(schema.registrations, **where) is not None
+            )
+
     def registration_of(self, sketch: LogSketch) -> Registration | None:
         """What rows were registered with, if the ledger knows them under these folds."""
         with self.database.reading() as connection:
@@ -412,6 +420,11 @@ class Ledger:
         """What other rows have in common with those that a round observed."""
         with self.database.reading() as connection:
             return registering.overlap(Transaction(connection, "reader"), campaign, round, sketch)
+
+    def sharing(self, campaign: str, round: int) -> tuple[tuple[str, ...], bool]:
+        """Other campaigns with rows of a round's family, and whether a verdict has read them."""
+        with self.database.reading() as connection:
+            return registering.sharing(Transaction(connection, "reader"), campaign, round)
 
     def share_of_delta(self, campaign: str) -> float:
         """The campaign's share of delta: 1 unless it is in a declared family."""

@@ -227,6 +227,14 @@ def require_undecided(transaction: Transaction, name: str, shares: Mapping[str, 
             found=f"{', '.join(both)} in {row.name!r} already",
             cure="declare one family with all campaigns that share rows or traffic",
         )
+    known = {row.name for row in transaction.all(schema.campaigns)}
+    missing = sorted(set(shares) - known)
+    require(
+        not missing,
+        "a family is of campaigns that exist",
+        found=f"no campaign {', '.join(map(repr, missing))}",
+        cure="create the campaigns first, then declare the family, then certify",
+    )
     read = [row for row in transaction.all(schema.reads) if row.campaign in shares]
     require(
         not read,
@@ -234,6 +242,19 @@ def require_undecided(transaction: Transaction, name: str, shares: Mapping[str, 
         found=f"{read[0].by} read rows for {read[0].campaign!r} at {read[0].at}" if read else "",
         cure="certify the others on rows that no verdict has read",
     )
+
+
+def sharing(transaction: Transaction, campaign: str, round: int) -> tuple[tuple[str, ...], bool]:
+    """Campaigns, in no declared family with this one, that have rows of its round's family.
+
+    Also whether a verdict of one of them has read such rows.
+    """
+    family = registered(transaction, campaign, round).family
+    declared = {campaign, *_of_family(transaction, campaign)}
+    rows = transaction.all(schema.registrations, family=family)
+    others = dict.fromkeys(row.campaign for row in rows if row.campaign not in declared)
+    read = any(row.campaign in others for row in transaction.all(schema.reads, family=family))
+    return tuple(others), read
 
 
 def share_of_delta(transaction: Transaction, campaign: str) -> float:

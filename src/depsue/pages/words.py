@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from depsue.campaigns.records import CandidateTest
-from depsue.campaigns.story import Concern, PromiseHistory, Story
+from depsue.campaigns.story import PromiseHistory, Story
 from depsue.ledger import JournalEntry
 from depsue.plural import counted, plural
 from depsue.promises import Promise
@@ -83,7 +83,7 @@ def sentences(story: Story) -> Sentences:
         serving=_serving(story),
         outcomes=tuple(words for words in outcomes if words),
         changes=_item_changes(story),
-        concerns=tuple(_concern(concern) for concern in story.concerns),
+        concerns=tuple(str(concern) for concern in story.concerns),
         promises=(
             *(_promise(promise) for promise in explore.promises),
             f"delta {explore.delta:g} {per}; {safety}",
@@ -307,37 +307,6 @@ def _after(changes: Mapping[int, Sequence[str]]) -> str:
 def _named(ids: Sequence[str]) -> str:
     named = [id if len(id) <= 40 else f"{id[:37]}..." for id in ids[:MOST_NAMED]]
     return ", ".join([*named, *(["..."] if len(ids) > MOST_NAMED else [])])
-
-
-def _concern(concern: Concern) -> str:
-    rounds = ", ".join(str(k) for k in concern.rounds)
-    if concern.kind == "together below":
-        return (
-            f"{concern.promise}: all deployments together lie below the floor by more than two "
-            "standard errors."
-        )
-    if concern.kind == "round below":
-        return (
-            f"{concern.promise}: the mean reward of round {rounds} lies below the floor by more "
-            "than two standard errors."
-        )
-    if concern.kind == "paper certificate":
-        return f"Round {rounds} has a certificate as published, which has gaps."
-    if concern.kind == "estimated certificate":
-        return (
-            f"The certificate of round {rounds} rests on estimated propensities. Its delta is not "
-            "guaranteed: log propensities from now on."
-        )
-    if concern.kind == "pi0 changed":
-        return (
-            f"Before round {rounds}, pi0's value was found to have changed, although it was "
-            "declared not to: from then on rows are paired with pi0, and earlier certificates that "
-            "rest on the declaration are in doubt."
-        )
-    return (
-        "What serves was certified in an earlier round, with the margin of that time; nothing "
-        "certifies anew that all deployments together stay above the floor."
-    )
 
 
 @dataclass(frozen=True)
