@@ -2,14 +2,42 @@
 
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from depsue import rng
+from depsue.certificates import registration
+
 settings.register_profile("depsue", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("soak", deadline=None, max_examples=5000)
 settings.load_profile("soak" if os.environ.get("DEPSUE_SOAK") else "depsue")
+
+
+class _Secrets:
+    """Secrets of folds that come out the same for the same test, whatever ran before it."""
+
+    drawn = 0
+
+    @classmethod
+    def draw(cls) -> str:
+        cls.drawn += 1
+        return rng.secret(cls.drawn, "tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def seeded_secrets() -> Iterator[None]:
+    """In place of the ledger's own chance, so that tests are seeded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registration, "draw_secret", _Secrets.draw)
+        yield
+
+
+def pytest_runtest_logstart() -> None:
+    """Before anything of a test is set up."""
+    _Secrets.drawn = 0
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -138,7 +138,7 @@ def _certified_policy(
     campaign: Campaign, candidate: CandidateRecord, read: AttemptRecord, certificate: Certificate
 ) -> BasePolicy:
     """The policy that a certificate is about: saved if it passed, else mixed again."""
-    if read.certified is not None:
+    if read.passed and read.certified is not None:  # only what passed is saved
         return campaign.policy(read.round, read.certified)
     folder = campaign.files.candidate(read.round, candidate.policy_hash)
     parts = [load(folder / name, outside=campaign.outside) for name in PARTS]

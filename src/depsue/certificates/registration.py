@@ -41,6 +41,11 @@ from depsue.errors import ConfigError, FileError, require, short
 from depsue.files import write_synced
 
 
+def draw_secret() -> str:
+    """64 hexadecimal digits that nobody can guess or choose."""
+    return secrets.token_hex(32)
+
+
 @dataclass(frozen=True)
 class KnownLog:
     """A log that a registry has seen before.
@@ -99,7 +104,7 @@ def placed(
     if not shared and extends is not None:
         return extends
     if not shared:
-        drawn, own = secret is None, secrets.token_hex(32) if secret is None else secret
+        drawn, own = secret is None, draw_secret() if secret is None else secret
         if first is not None and first.kind == sketch.kind == "unit":
             drawn, own = first.drawn, first.secret
         return Registration(
