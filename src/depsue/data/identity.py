@@ -9,23 +9,29 @@ ledger draws when it first sees the rows, so nobody can try splits until one ple
 
 **Sketch.** A ledger must know rows again when they come back with another r_max, catalogue, unit,
 feature or column, sorted into a larger file or cut to a smaller one. `LogSketch` keeps a small
-sample of keys of each log, in three views: (time, action), 32 actions in a row, and (context,
-action, propensity). None has the reward. A view speaks only where its keys hardly repeat. Where
-all of them repeat, because contexts are few and times coarse or missing, one more key tells whether
-two logs have the same actions with the same propensities equally often: the same rows in another
-order.
+sample of keys of each log, in several views, none of which has the reward:
+
+- `ORDERED`: the time with the action, with all else, or with the propensity; 32 actions in a row,
+  by their ids, and by which of them are equal, which no renaming changes. Two logs share rows if
+  they share more of these keys than chance explains. Chance is how often a row has a partner with
+  its key within a log, and how often the part beside the time agrees.
+- `COUNTED`: how often each (context, action, propensity) and each (context, propensity) occurs.
+  Counts of two independent logs differ as two Poisson counts do. Counts of the same rows, sorted,
+  shifted in time or thinned, differ far less.
+- One key of the whole log, whatever its order, where there are too few cells to count.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from depsue.data.checks import IntArray
+from depsue.data.checks import FloatArray, IntArray
 from depsue.data.folds import checked_fractions, keys_of_ids
 from depsue.data.keys import mix64, row_keys
 
@@ -35,19 +41,23 @@ if TYPE_CHECKING:
 Keys: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 IdentityKind: TypeAlias = Literal["unit", "time", "row"]
 
-SAMPLE = 1024
+SAMPLE = 512
 """Distinct keys of a view that a sketch keeps: those with the smallest hashes."""
 RUN = 32
 """Actions in a row that make a key."""
 DIGITS = 6
 """Propensities are compared by so many digits."""
-REPEATS = 0.5
-"""A view whose keys repeat more often than this says nothing."""
-CONTENT_REPEATS, CONTENT_SHARE = 0.1, 0.5
-"""Contexts come back in fresh rows, so this view needs rarer repeats, and more rows in common."""
-FEWEST, LEAST, CHANCE = 3, 0.01, 5.0
-"""Two samples must have so many keys in common, and more than this share: as much again and again
-as keys repeat by chance within a log."""
+ORDERED = ("time", "moment", "tick", "run", "pattern")
+COUNTED = ("content", "shape")
+FEWEST, LEAST, ERRORS, MOST_CHANCE = 3, 0.02, 5.0, 0.9
+"""Of ordered keys two samples must have so many in common, and a share that exceeds chance by this
+much and by so many standard errors. Where chance explains more than that, a view is silent."""
+RARE, MOST_ROWS, MOST_ROWS_TIMED = 0.1, 0.5, 0.95
+"""Where contents are rarer than this, so large a share of the smaller log in common is enough;
+larger where times say that the rows are others, for contexts come back."""
+ALIKE, ALIKE_TIMED = 0.4, 0.2
+"""How much counts of two logs may differ, over what independent ones do, and count as the same
+rows: half of them at least, or two thirds where times say that they are others."""
 BAG = "bag"
 """The view of a whole log, whatever its order."""
 COINCIDENCE = 30.0
@@ -110,15 +120,22 @@ class SketchView:
 
     Args:
         keys: (k,) the sample.
-        repeats: share of the sampled rows whose key had been seen before.
-        twice: share of the sampled keys that more than one row has.
+        counts: (k,) rows with each of them.
         names: by kind of identity, (k,) that of the first row of each key.
+        agreement: how often two rows agree in the part of the key beside the time.
     """
 
     keys: Keys
-    repeats: float
-    twice: float
+    counts: IntArray
     names: Mapping[str, Keys]
+    agreement: float = 0.0
+
+    @property
+    def chance(self) -> float:
+        """How often a row of another log has its key here by chance: as often as one of its own."""
+        rows = int(self.counts.sum())
+        paired = int(self.counts[self.counts > 1].sum())
+        return max(paired / rows if rows else 0.0, self.agreement)
 
     @property
     def reach(self) -> int:
@@ -133,6 +150,14 @@ class SketchView:
         common = np.intersect1d(mine, theirs, assume_unique=True)
         return common, len(common) / max(min(len(mine), len(theirs)), 1)
 
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def counts_of(self, keys: Keys) -> FloatArray:
+        """(m,) how many rows have each key; 0 for those that are not in the sample."""
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, self.counts[place], 0).astype(np.float64)
+
     def names_of(self, keys: Keys, kind: str) -> Keys:
         """(m,) the identities of some of its keys."""
         return self.names[kind][np.searchsorted(self.keys, keys)]
@@ -145,7 +170,7 @@ class LogSketch:
     Args:
         rows: how many.
         kind: by what rows are named, unless the rows were named otherwise before.
-        views: by name: "time", "run", "content", "bag".
+        views: by name: those of `ORDERED` and `COUNTED` that the rows allow, and "bag".
     """
 
     rows: int
@@ -163,7 +188,7 @@ class LogSketch:
     def of_hash(cls, data: str, rows: int) -> LogSketch:
         """Of rows that are known by their hash alone: the same hash is the same rows."""
         key = np.array([int(data[:16], 16)], dtype=np.uint64)
-        return cls(rows, "row", {"hash": SketchView(key, 0.0, 0.0, {"row": key})})
+        return cls(rows, "row", {"hash": SketchView(key, np.ones(1, dtype=np.int64), {"row": key})})
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -178,26 +203,36 @@ class LogSketch:
             contents: whether rows without a time that would tell them apart may be taken for the
                 same by their contents.
         """
-        common = {
-            name: view.common(other.views[name])
-            for name, view in self.views.items()
-            if name in other.views and self._speaks(name) and other._speaks(name)
-        }
-        timed = "time" in common
-        shared = [
-            (share, name, keys)
-            for name, (keys, share) in common.items()
-            if (
-                (name == "content" and contents and not timed and share >= CONTENT_SHARE)
-                or (name in ("time", "run") and self._beyond_chance(other, name, keys, share))
-                or (name == "hash" and len(keys))
-            )
-        ]
-        if not shared and BAG in common and len(common[BAG][0]):
+        both = [name for name in self.views if name in other.views]
+        shared = list[tuple[float, str, Keys]]()
+        timed = False
+        for name in both:
+            mine, theirs = self.views[name], other.views[name]
+            keys, share = mine.common(theirs)
+            if name in ORDERED:
+                chance = max(mine.chance, theirs.chance)
+                timed = timed or (name in ("time", "moment", "tick") and chance <= MOST_CHANCE)
+                error = math.sqrt(chance * (1 - chance) / max(min(len(mine), len(theirs)), 1))
+                beyond = chance + max(LEAST, ERRORS * error)
+                if len(keys) >= FEWEST and chance <= MOST_CHANCE and share >= beyond:
+                    shared.append((share, name, keys))
+            elif name == "hash" and len(keys):
+                shared.append((share, name, keys))
+        if not shared and contents:
+            most = ALIKE_TIMED if timed else ALIKE
+            for name in (name for name in both if name in COUNTED):
+                mine, theirs = self.views[name], other.views[name]
+                keys, share = mine.common(theirs)
+                rare = name == "content" and max(mine.chance, theirs.chance) <= RARE
+                enough = rare and share >= (MOST_ROWS_TIMED if timed else MOST_ROWS)
+                if enough or self._alike(other, name, most):
+                    shared.append((max(share, LEAST), name, keys))
+        if not shared and BAG in both and len(self.views[BAG].common(other.views[BAG])[0]):
             return Overlap(1.0, BAG, {})  # the same rows in another order, so named otherwise
         if not shared:
             return Overlap(0.0, "", {})
-        share, name, keys = max(shared, key=lambda each: each[0])
+        # those that tell how rows were named first
+        share, name, keys = max(shared, key=lambda each: (bool(self.views[each[1]].names), each[0]))
         mine, theirs = self.views[name], other.views[name]
         same = {
             kind: bool((mine.names_of(keys, kind) == theirs.names_of(keys, kind)).mean() > 0.99)
@@ -213,8 +248,8 @@ class LogSketch:
             "views": {
                 name: {
                     "keys": _text(view.keys),
-                    "repeats": view.repeats,
-                    "twice": view.twice,
+                    "counts": view.counts.tolist(),
+                    "agreement": view.agreement,
                     "names": {kind: _text(keys) for kind, keys in view.names.items()},
                 }
                 for name, view in self.views.items()
@@ -227,21 +262,30 @@ class LogSketch:
         views = {
             name: SketchView(
                 _keys(view["keys"]),
-                float(view["repeats"]),
-                float(view["twice"]),
+                np.array(view["counts"], dtype=np.int64),
                 {kind: _keys(text) for kind, text in view["names"].items()},
+                float(view["agreement"]),
             )
             for name, view in values["views"].items()
         }
         return cls(int(values["rows"]), values["kind"], views)
 
-    def _beyond_chance(self, other: LogSketch, name: str, keys: Keys, share: float) -> bool:
-        twice = max(self.views[name].twice, other.views[name].twice)
-        return len(keys) >= FEWEST and share >= LEAST + CHANCE * twice
+    def _alike(self, other: LogSketch, name: str, most: float) -> bool:
+        """Whether counts agree more than those of independent logs can, by far.
 
-    def _speaks(self, name: str) -> bool:
-        most = CONTENT_REPEATS if name == "content" else REPEATS
-        return self.views[name].repeats <= most
+        With a and b counts of a cell and s the ratio of rows, (s a - b)^2 is s^2 a + b on average
+        if both are Poisson. A log thinned to a share f of its rows differs (1 - f) / (1 + f) as
+        much from the whole.
+        """
+        mine, theirs = self.views[name], other.views[name]
+        reach = np.uint64(min(mine.reach, theirs.reach))
+        cells = np.union1d(mine.keys[mine.keys <= reach], theirs.keys[theirs.keys <= reach])
+        a, b = mine.counts_of(cells), theirs.counts_of(cells)
+        ratio = other.rows / self.rows
+        differ = float(((ratio * a - b) ** 2).sum() / max((ratio**2 * a + b).sum(), 1e-300))
+        # independent counts differ so little with a probability of exp of minus this (Chernoff)
+        unlikely = len(cells) / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
+        return differ <= most and unlikely >= COINCIDENCE
 
 
 @dataclass(frozen=True)
@@ -270,6 +314,7 @@ class SketchBuilder:
         self._samples: dict[str, _Sample] = {}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
         self._times, self._pairs = _Sample(), _Sample()
+        self._parts = {name: _Sample() for name in ("time", "moment", "tick")}
         self._bag = 0  # the sum of all keys, modulo 2^64: no order
 
     def add(self, logs: LoggedData) -> None:
@@ -279,26 +324,38 @@ class SketchBuilder:
         kinds += ["time"] if logs.time is not None else []
         names = {str(kind): identities(logs, kind, self._rows) for kind in kinds}
         actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
-        self._see("content", _contents(logs, DIGITS), names)
-        pairs = mix64(actions ^ _propensities(logs, DIGITS))
+        content, propensity = _contents(logs, DIGITS), mix64(_propensities(logs, DIGITS))
+        self._see("content", content, names)
+        self._see("shape", mix64(_contexts(logs) ^ propensity), {})
+        pairs = mix64(actions ^ propensity)
         self._pairs.add(pairs, {})
+        self._parts["time"].add(actions, {})
+        self._parts["moment"].add(content, {})
+        self._parts["tick"].add(propensity, {})
         self._bag = (self._bag + int(mix64(pairs).sum(dtype=np.uint64))) % 2**64
         if logs.time is not None:
-            self._see("time", mix64(_times(logs) ^ actions), names)
+            times = _times(logs)
+            self._see("time", mix64(times ^ actions), names)
+            self._see("moment", mix64(times ^ content), names)
+            self._see("tick", mix64(times ^ propensity), {})
             self._times.add(names["time"], {})
         row = np.concatenate([self._tail, actions])
         if len(row) >= RUN:
             runs = _runs(row)
             self._see("run", runs, {kind: keys[-len(runs) :] for kind, keys in names.items()})
+            self._see("pattern", _patterns(row), {})
         self._tail = row[-(RUN - 1) :]
         self._rows += len(logs)
 
     def sketch(self) -> LogSketch:
         """Of all partitions so far."""
-        views = {name: sample.view() for name, sample in self._samples.items()}
+        agreements = {name: part.agreement for name, part in self._parts.items()}
+        views = {
+            name: sample.view(agreements.get(name, 0.0)) for name, sample in self._samples.items()
+        }
         if self._pairs.surprise > COINCIDENCE:
             whole = mix64(np.array([self._bag ^ self._rows], dtype=np.uint64))
-            views[BAG] = SketchView(whole, 0.0, 0.0, {})
+            views[BAG] = SketchView(whole, np.ones(1, dtype=np.int64), {})
         kind: IdentityKind = "row"
         if any("unit" in view.names for view in views.values()):
             kind = "unit"
@@ -317,9 +374,11 @@ class _Sample:
     keys: Keys = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
     counts: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     names: dict[str, Keys] = field(default_factory=dict)
+    rows: int = 0
 
     def add(self, keys: Keys, names: Mapping[str, Keys]) -> None:
         """More rows: their keys, and what names them."""
+        self.rows += len(keys)
         hashed = mix64(keys)
         if len(self.keys) >= SAMPLE:  # what lies beyond the sample stays out of it
             inside = hashed <= self.keys[-1]
@@ -352,17 +411,26 @@ class _Sample:
         logs = 0.5 * np.log(2 * np.pi * np.maximum(self.counts, 1))
         return float(logs.sum() - logs.max()) if len(logs) else 0.0
 
-    def view(self) -> SketchView:
+    @property
+    def agreement(self) -> float:
+        """How often two rows have the same key."""
+        rows = int(self.counts.sum())
+        return float((self.counts.astype(float) ** 2).sum() / rows / self.rows) if rows else 0.0
+
+    def view(self, agreement: float) -> SketchView:
         """As it is now."""
-        twice = float((self.counts > 1).mean()) if len(self.counts) else 0.0
-        return SketchView(self.keys, self.repeats, twice, dict(self.names))
+        return SketchView(self.keys, self.counts, dict(self.names), agreement)
 
 
 def _contents(logs: LoggedData, digits: int | None = None) -> Keys:
     """(n,) keys of context, action id and propensity; the last to some digits, or to the bit."""
-    contexts = row_keys(logs.contexts + np.float32(0))[logs.context]  # -0 is 0
+    contexts = _contexts(logs)
     actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
     return mix64(mix64(contexts ^ actions) ^ _propensities(logs, digits))
+
+
+def _contexts(logs: LoggedData) -> Keys:
+    return row_keys(logs.contexts + np.float32(0))[logs.context]  # -0 is 0
 
 
 def _propensities(logs: LoggedData, digits: int | None) -> Keys:
@@ -386,6 +454,20 @@ def _runs(keys: Keys) -> Keys:
     mixed = np.zeros(n, dtype=np.uint64)
     for place in range(RUN):
         mixed = mix64(mixed ^ keys[place : place + n])
+    return mixed
+
+
+def _patterns(keys: Keys) -> Keys:
+    """(n - RUN + 1,) keys of which of every RUN in a row are equal: no renaming changes them."""
+    order = np.argsort(keys, kind="stable")
+    gap = np.full(len(keys), len(keys), dtype=np.int64)
+    equal = keys[order[1:]] == keys[order[:-1]]
+    gap[order[1:][equal]] = (order[1:] - order[:-1])[equal]  # back to the same key before
+    n = len(keys) - RUN + 1
+    mixed = np.zeros(n, dtype=np.uint64)
+    for place in range(RUN):
+        back = gap[place : place + n]
+        mixed = mix64(mixed ^ np.where(back <= place, back, 0).astype(np.uint64))
     return mixed
 
 
