@@ -183,24 +183,23 @@ class Campaign(RecordedCampaign):
         if decisions is None and until is None:
             decisions = self.settings.decisions or rows
         length, decided = RoundLength(decisions, until), self.decided(k)
+        if self.settings.explore.safety == "cumulative" and decided is not None and certified:
+            certificate = Certificate.from_json(decided[1].certificate or "")
+            spread = self.settings.decisions or rows
+            require(
+                not certificate.spent.margins or length.decisions == spread,
+                "with --safety cumulative a round serves exactly the decisions that its "
+                "certificate spreads the margin or debt over",
+                found=f"{length}, certified for {spread:,} decisions",
+                cure=f"leave --decisions and --until out, or give --decisions {spread}; another "
+                "number is given when a campaign is created",
+            )
         declared = RoundLength.of(self.deployed(k))
         require(
             declared is None or (given is None and until is None) or declared == length,
             "the length of a round is declared once, when it is first deployed",
             found=f"{length}, declared was {declared}",
             cure="leave --decisions and --until out: the round lasts as it was declared",
-        )
-        if self.settings.explore.safety == "each" or decided is None or not certified:
-            return length
-        certificate = Certificate.from_json(decided[1].certificate or "")
-        spread = self.settings.decisions or rows
-        require(
-            not certificate.spent.margins or length.decisions == spread,
-            "with --safety cumulative a round serves exactly the decisions that its certificate "
-            "spreads the margin or debt over",
-            found=f"{length}, certified for {spread:,} decisions",
-            cure=f"leave --decisions and --until out, or give --decisions {spread}; another number "
-            "is given when a campaign is created",
         )
         return length
 
