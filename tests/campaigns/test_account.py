@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from depsue.policies import BasePolicy, save
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
 
+NOW = datetime(2027, 5, 20, tzinfo=UTC)
 ROWS = 4000
 EXPLORE = ExploreSettings(
     objective="most novelty", deployments=4, rewards=RewardSettings(members=1, max_epochs=2)
@@ -208,7 +210,7 @@ def test_a_round_that_ends_as_declared_has_a_fixed_length(
 def test_a_round_may_end_at_a_date(
     campaign: Campaign, world: World, tmp_path: Path, until: str, ended: str
 ) -> None:
-    campaign.deploy(until=until)
+    campaign.deploy(until=until, now=NOW)
     source = logged(campaign, world, tmp_path / "june.parquet", 2500)
     found = campaign.preview_observation(source).ended
     assert re.search(ended, found) if ended else not found
@@ -219,7 +221,16 @@ def test_a_length_that_cannot_be_declared_is_refused(campaign: Campaign) -> None
         campaign.deploy(decisions=5, until="2027-07-01")
     with pytest.raises(ConfigError, match=r"ISO date or time.*tomorrow.*--until 2027-03-01"):
         campaign.deploy(until="tomorrow")
+    with pytest.raises(ConfigError, match=r"ends after it was deployed.*until 2026-06-20"):
+        campaign.deploy(until="2026-06-20", now=NOW)
     assert not campaign.deployed(1)
+
+
+def test_the_length_of_a_round_is_declared_once(campaign: Campaign) -> None:
+    first = campaign.deploy(decisions=3000)
+    with pytest.raises(ConfigError, match=r"declared once.*77 decisions, declared was 3,000"):
+        campaign.deploy(decisions=77)
+    assert campaign.deploy() == first == campaign.deploy(decisions=3000)
 
 
 def test_one_row_does_not_end_a_round(campaign: Campaign, world: World, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,7 @@ class Campaign(RecordedCampaign):
         *,
         decisions: int | None = None,
         until: str | None = None,
+        now: datetime | None = None,
     ) -> DeploymentRecord:
         """Record that a policy serves from now on, and how long the round is to last.
 
@@ -154,6 +155,7 @@ class Campaign(RecordedCampaign):
                 `until`, is what the campaign was created with, else as many as the newest logs
                 have rows.
             until: instead, the date or time (ISO, UTC) at which the round ends.
+            now: the time; None is the present.
         """
         k = self._current("deploy")
         allowed: dict[str, Choice] = {choice.what: choice for choice in self.choices(k)}
@@ -173,6 +175,7 @@ class Campaign(RecordedCampaign):
         hash = self.hash_of_choice(k, allowed[wanted])
         self.policy(k, hash)  # what cannot be loaded is not deployed
         length = self._length(k, decisions, until, certified=wanted == "certified")
+        length.require_ahead(datetime.now(UTC) if now is None else now)
         return self.ledger.deploy(self.name, k, hash, by=self.by, declared=length.recorded())
 
     def _length(

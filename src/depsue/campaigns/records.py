@@ -434,6 +434,16 @@ class RoundLength:
                 return codec.typed(dict(deployment.declared), cls, what="the length of a round")
         return None
 
+    def require_ahead(self, now: datetime) -> None:
+        """Refuse an end that has passed."""
+        past = self.until is not None and datetime.fromisoformat(self.until).replace(tzinfo=UTC)
+        require(
+            not past or past > now,
+            "a round ends after it was deployed",
+            found=f"{self}",
+            cure="give a date or time to come (UTC), or --decisions",
+        )
+
     def recorded(self) -> dict[str, Any]:
         """The JSON values for the ledger."""
         return {name: value for name, value in codec.plain(self).items() if value is not None}

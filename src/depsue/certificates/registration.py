@@ -34,7 +34,7 @@ from depsue.certificates.folds import (
     checked_shares,
     three_folds,
 )
-from depsue.data.identity import LogSketch
+from depsue.data.identity import COUNTED, LogSketch, Overlap
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream
 from depsue.errors import ConfigError, FileError, require, short
@@ -95,7 +95,6 @@ def placed(
             that a user's later rows fall into the fold of the earlier ones.
         extends: of the rows that these are said to contain; taken where no view knows them again.
     """
-    wanted = fractions
     shared = []
     for log in known:
         overlap = sketch.overlap(log.sketch, contents=not log.may_return)
@@ -111,7 +110,7 @@ def placed(
             ledger=ledger,
             secret=own,
             kind=sketch.kind,
-            fractions=wanted,
+            fractions=fractions,
             family=family,
             drawn=drawn,
             declared_fresh=fresh,
@@ -122,7 +121,7 @@ def placed(
     inherited = replace(
         earliest,
         ledger=ledger,
-        fractions=wanted,
+        fractions=fractions,
         encodings=max(log.registration.encodings for log in members),
         declared_fresh=fresh or earliest.declared_fresh,
     )
@@ -131,7 +130,7 @@ def placed(
         for log, overlap in shared
     )
     newest = shared[-1][0].registration
-    if len(families) == 1 and kinds_agree and newest.fractions == wanted:
+    if len(families) == 1 and kinds_agree and newest.fractions == fractions:
         return inherited
     log, overlap = max(shared, key=lambda pair: pair[1].share)
     if retries and len(families) == 1 and all(member.retries for member in members):
@@ -140,39 +139,44 @@ def placed(
     raise ConfigError(
         "rows keep the folds that they were registered with: another unit, another order, other "
         "shares or a mixture of logs would be another throw of the dice",
-        found=_difference(sketch, wanted, log, overlap.share, overlap.view, len(families)),
+        found=_difference(fractions, log, overlap, len(families)),
         cure="declare unit, time and shares as they were then; or give only rows that were logged "
         "since; or declare retries when every campaign on these rows is created, which makes this "
         "another attempt, the j-th at delta 2^-j"
         + (
             "; if the rows are new although they look alike, declare it (fresh)"
-            if overlap.view == "content"
+            if overlap.view in COUNTED
             else ""
         ),
     )
 
 
+WAYS = {
+    "time": "their times and actions",
+    "moment": "their times and contents",
+    "tick": "their times and propensities",
+    "run": "their actions, in order",
+    "pattern": "which actions in a row are equal, whatever they are called",
+    "content": "how often contexts, actions and propensities occur",
+    "shape": "how often contexts and propensities occur",
+    "bag": "how often actions and propensities occur, in any order",
+    "hash": "their hash",
+}
+"""What a view of a sketch knows rows by."""
+
+
 def _difference(
-    sketch: LogSketch,
-    fractions: tuple[float, float, float],
-    log: KnownLog,
-    share: float,
-    view: str,
-    families: int,
+    fractions: tuple[float, float, float], log: KnownLog, overlap: Overlap, families: int
 ) -> str:
-    ways = {
-        "time": "their times and actions",
-        "run": "their actions, in order",
-        "hash": "their hash",
-    }
-    by = ways.get(view, "their contexts, actions and propensities")
+    """Which known rows these are, and in what they differ from how they were registered."""
     if families > 1:
         why = f"they are in {families} logs that were registered apart"
     elif log.registration.fractions != fractions:
         why = f"shares {fractions}, registered with {log.registration.fractions}"
     else:
         why = f"rows were named by {log.registration.kind} then, and are not named so now"
-    return f"about {share:.0%} of the rows are those of {log.name}, by {by}; {why}"
+    share, by = f"about {overlap.share:.0%} of the rows", WAYS[overlap.view]
+    return f"{share} are those of {log.name}, by {by}; {why}"
 
 
 class CountsReads(Protocol):
