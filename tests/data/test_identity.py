@@ -232,3 +232,12 @@ def test_clocks_that_count_rows_do_not_make_rows_the_same() -> None:
     counted = [replace(rows(3000, k), time=np.arange(3000.0)) for k in range(5)]
     for logs in counted[1:]:
         assert not logs.sketch.overlap(counted[0].sketch)
+
+
+@pytest.mark.parametrize("distinct", [None, 30])
+def test_a_sketch_of_many_rows_is_the_same_from_partitions(distinct: int | None) -> None:
+    logs = rows(12_000, distinct=distinct)
+    builder = SketchBuilder()
+    for start in range(0, 12_000, 5000):
+        builder.add(logs.take(slice(start, start + 5000)))
+    assert builder.sketch().to_json() == logs.sketch.to_json()

@@ -43,6 +43,8 @@ IdentityKind: TypeAlias = Literal["unit", "time", "row"]
 
 SAMPLE = 512
 """Distinct keys of a view that a sketch keeps: those with the smallest hashes."""
+SPARSE = 16
+"""Where rows are so many times as many as a sample holds, most of them are passed over unsorted."""
 RUN = 32
 """Actions in a row that make a key."""
 DIGITS = 6
@@ -314,7 +316,7 @@ class SketchBuilder:
         self._samples: dict[str, _Sample] = {}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
         self._times, self._pairs = _Sample(), _Sample()
-        self._parts = {name: _Sample() for name in ("time", "moment", "tick")}
+        self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time
         self._bag = 0  # the sum of all keys, modulo 2^64: no order
 
     def add(self, logs: LoggedData) -> None:
@@ -330,7 +332,6 @@ class SketchBuilder:
         pairs = mix64(actions ^ propensity)
         self._pairs.add(pairs, {})
         self._parts["time"].add(actions, {})
-        self._parts["moment"].add(content, {})
         self._parts["tick"].add(propensity, {})
         self._bag = (self._bag + int(mix64(pairs).sum(dtype=np.uint64))) % 2**64
         if logs.time is not None:
@@ -349,7 +350,8 @@ class SketchBuilder:
 
     def sketch(self) -> LogSketch:
         """Of all partitions so far."""
-        agreements = {name: part.agreement for name, part in self._parts.items()}
+        parts = {**self._parts, "moment": self._samples["content"]}
+        agreements = {name: part.agreement for name, part in parts.items()}
         views = {
             name: sample.view(agreements.get(name, 0.0)) for name, sample in self._samples.items()
         }
@@ -380,9 +382,15 @@ class _Sample:
         """More rows: their keys, and what names them."""
         self.rows += len(keys)
         hashed = mix64(keys)
-        if len(self.keys) >= SAMPLE:  # what lies beyond the sample stays out of it
-            inside = hashed <= self.keys[-1]
-            hashed, names = hashed[inside], {kind: all[inside] for kind, all in names.items()}
+        if len(self.keys) < SAMPLE and len(hashed) > SPARSE * SAMPLE:
+            # most likely the smallest alone fill the sample, and the rest need not be sorted
+            near = hashed[hashed <= np.uint64(2**64 * SPARSE // 2 * SAMPLE // len(hashed))]
+            smallest = np.unique(near)
+            most = smallest[SAMPLE - 1] if len(smallest) >= SAMPLE else np.uint64(2**64 - 1)
+        else:
+            most = self.keys[-1] if len(self.keys) >= SAMPLE else np.uint64(2**64 - 1)
+        inside = np.flatnonzero(hashed <= most)  # what lies beyond the sample stays out of it
+        hashed, names = hashed[inside], {kind: all[inside] for kind, all in names.items()}
         every = np.concatenate([self.keys, hashed])
         weight = np.concatenate([self.counts, np.ones(len(hashed), dtype=np.int64)])
         distinct, first, which = np.unique(every, return_index=True, return_inverse=True)
