@@ -85,6 +85,7 @@ class Campaign(RecordedCampaign):
         with rng.one_thread():
             candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
         declared = (
+            *candidate.rules.assumptions,
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
             *assumptions_on_outside(self.pi0),
@@ -417,7 +418,8 @@ class Campaign(RecordedCampaign):
         times = None if logs.time is None or not len(logs.time) else logs.time
         folds = None
         if k < self.rounds:
-            folds = fold_sizes(logs, explore.fractions, explore.deployments)
+            reserve = explore.reserved if k < self.rounds - 1 else 0.0
+            folds = fold_sizes(logs, explore.fractions, explore.deployments, reserve)
         preview = ObservationPreview(
             round=k,
             rows=len(logs),

@@ -26,9 +26,12 @@ from depsue.certificates import (
     CountsReads,
     Credit,
     Folds,
+    LoggedRound,
     MixtureLadder,
+    Pool,
     Rules,
     certify,
+    pooled,
 )
 from depsue.certificates.promise_test import PromiseTest
 from depsue.certificates.rules import ANY_LENGTH
@@ -81,6 +84,8 @@ class RoundInputs:
         account: computes the margin at the verdict, from all rows served; None keeps `credits`.
         fixed_length: whether the round that logged the newest rows ended as it was declared to;
             if the monitor or somebody ended it, only bounds that hold at any time are used.
+        poolable: earlier rounds, of whose rows some are reserved for the coming verdict.
+        unpooled: why none are, or those of a round are not, in words, where that was to be.
     """
 
     folds: Folds
@@ -93,6 +98,34 @@ class RoundInputs:
     trust: float | None = None
     account: Account | None = None
     fixed_length: bool = True
+    poolable: Sequence[LoggedRound] = ()
+    unpooled: tuple[str, ...] = ()
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """The newest rows with those that earlier rounds reserved; None reads the newest alone."""
+        base = self.logging_policy if self.base is None else self.base
+        return None if base is None else pooled(self.folds, base, self.poolable)
+
+    @property
+    def tested(self) -> Folds:
+        """The folds that constants are chosen and the verdict is reached on."""
+        return self.folds if self.pool is None else self.pool.folds
+
+    @property
+    def drawn_by(self) -> Policy | None:
+        """The policy whose draws they count as: the mixture of several, where they are pooled."""
+        if self.pool is not None:
+            return self.pool.policy
+        return self.logging_policy if self.base is None else self.base
+
+    @property
+    def words_on_unpooled(self) -> tuple[str, ...]:
+        """What a certificate says of rows that were to be pooled and are not."""
+        words = list(self.unpooled)
+        if self.poolable and self.pool is None:
+            words.append("too few are reserved to be worth the rows that are left out by lot")
+        return tuple(f"fact: no rows of earlier rounds are pooled: {why}" for why in words)
 
     def require_pi0(self) -> Policy:
         """pi0, for what cannot do without it."""
@@ -144,9 +177,9 @@ class Prospect:
     """What the learn and select folds say of a round to come.
 
     Args:
-        folds: the newest logs.
+        folds: the newest logs, with what earlier rounds reserved for their verdict.
         logging_policy: pi0; None where it cannot be called.
-        base: the policy that logged the newest rows.
+        base: the policy that logged their select and certifying rows.
         settings: how.
         model: q-hat.
         contexts: of all rows that may be read.
@@ -328,13 +361,13 @@ def look_ahead(
         "there must be a novel action to explore",
         cure="mark the novel actions",
     )
-    base = pi0 if inputs.base is None else inputs.base
-    if base is not None:
+    last = pi0 if inputs.base is None else inputs.base
+    if last is not None:
         for fold in (folds.learn, folds.select):  # a certificate rests on them
-            require_drawn_by(base, fold)
+            require_drawn_by(last, fold)
     readable = joined([folds.learn, folds.select])
-    if folds.units == "all rows" and base is not None:  # what was declared can be refuted
-        require_unit_rows(readable, base)
+    if folds.units == "all rows" and last is not None:  # what was declared can be refuted
+        require_unit_rows(readable, last)
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
     learned = learn(
         joined([*apart_from(inputs.earlier, folds.certify), folds.learn]),
@@ -345,16 +378,18 @@ def look_ahead(
         fit=fit,
         watch=watch,
     )
-    clip = clip_for(len(folds.certify))
+    tested, base = inputs.tested, inputs.drawn_by
+    clip = clip_for(len(tested.certify))
     forecast: Forecast
     if pi0 is not None and base is not None:
         forecast = Forecast(
-            folds.select,
+            tested.select,
             learned.model,
             pi0,
             base,
             clip=clip,
             seed=seed,
+            last=last,
             promises=settings.promises,
             novel_model=learned.novel_model,
             calibrating=learned.calibrating,
@@ -381,10 +416,11 @@ def look_ahead(
         credits=inputs.credits,
         largest=inputs.largest,
         bound="normal" if inputs.fixed_length else "betting",
+        assumptions=inputs.words_on_unpooled,
         fixed_length=inputs.fixed_length,
     )
     return Prospect(
-        folds=folds,
+        folds=tested,
         logging_policy=pi0,
         base=base,
         settings=settings,
@@ -392,7 +428,7 @@ def look_ahead(
         contexts=learned.contexts,
         forecast=forecast,
         rules=rules,
-        n=independent_values(readable, folds.certify),
+        n=independent_values(readable, tested.certify),
         novelties=np.minimum(np.arange(0.0, most + step / 2, step), most),
         rewarded=min(rewarded),
     )
@@ -555,11 +591,11 @@ def certify_round(
         watch: shows progress.
     """
     pi0 = inputs.require_pi0()
-    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
+    pairing = None if inputs.drawn_by is pi0 else pi0
     watch("certificate", 0, 1, "")
     certificate = certify(
         candidate.levels,
-        inputs.folds,
+        inputs.tested,
         candidate.rules,
         reads,
         logging_policy=pairing,
