@@ -470,7 +470,8 @@ class Campaign(RecordedCampaign):
             certificate = Certificate.from_json(decided[1].certificate or "")
             if not all(verdict.alone for verdict in certificate.verdicts):
                 reasons.append("its certificate counts on the margin that was there then")
-            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+            rests = any(v.ceiling is not None for v in certificate.verdicts) or certificate.strata
+            if NO_DRIFT in refuted and rests:
                 reasons.append("it rests on no_drift, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
