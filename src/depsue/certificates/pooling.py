@@ -97,20 +97,20 @@ def pooled(newest: Folds, base: Policy, earlier: Sequence[LoggedRound]) -> Pool 
         base: the policy that drew the newest rows.
         earlier: the rounds before, of whose rows some are reserved.
     """
-    own = LoggedRound(newest.certify, newest.registration, base)
+    own, verdicts = LoggedRound(newest.certify, newest.registration, base), newest.group[1]
     strata: list[tuple[LoggedRound, LoggedData, LoggedData]] = []
     for past in earlier:
         if not past.fixed_length:
             continue
         slices = reserved_rows(past.logs, past.registration, newest.group, newest.reserve)
-        if slices is not None and _expected(len(slices[1]), newest) >= 1:
+        if slices is not None and expected_rows(len(slices[1]), verdicts) >= 1:
             strata.append((past, *slices))
     if not strata:
         return None
     others = sum(len(certify) for _, _, certify in strata)
     strata.append((own, newest.select, newest.certify))
-    wanted = [_expected(len(certify), newest) for _, _, certify in strata[:-1]]
-    wanted.append(_expected(len(newest.certify), newest, others))
+    wanted = [expected_rows(len(certify), verdicts) for _, _, certify in strata[:-1]]
+    wanted.append(expected_rows(len(newest.certify), verdicts, others))
     n = sum(wanted)
     if wanted[-1] < 1 or n <= len(newest.certify):
         return None
@@ -152,15 +152,15 @@ def pooled(newest: Folds, base: Policy, earlier: Sequence[LoggedRound]) -> Pool 
     )
 
 
-def _expected(rows: int, newest: Folds, others: int | None = None) -> int:
+def expected_rows(rows: int, verdicts: int, others: int | None = None) -> int:
     """n s_j: how many of these rows are asked for, on average, so that they hardly run out.
 
     Args:
         rows: that can be read.
-        newest: the newest folds, for K.
+        verdicts: K.
         others: of all other strata, where they are fewer: then fewer labels vary.
     """
-    log = math.log(newest.group[1] / SHORT)
+    log = math.log(verdicts / SHORT)
     variance = rows if others is None else min(rows, others)
     return math.floor(rows - log / 3 - math.sqrt(log**2 / 9 + 2 * variance * log))
 
