@@ -115,6 +115,23 @@ def test_a_verdict_reads_what_earlier_rounds_reserved_for_it(
     assert rehearsed_rows(campaign) > 0.6 * ROWS
 
 
+def test_items_that_change_end_the_pooling(files: Path, world: World, tmp_path: Path) -> None:
+    explore = replace(EXPLORE, no_drift=True, deployments=3, reserve=0.4)
+    campaign = begun(files, tmp_path / "home", explore)
+    served(campaign, world, tmp_path / "1.parquet", campaign.rollback().policy_hash)
+    items = pl.read_parquet(files / "items.parquet")
+    late = items.tail(1).with_columns(pl.lit(99).cast(items["id"].dtype).alias("id"))
+    pl.concat([items, late]).write_parquet(tmp_path / "items.parquet")
+    campaign.observe(tmp_path / "1.parquet", items=tmp_path / "items.parquet")
+    state = campaign.state()
+    inputs = state.inputs(ROWS)
+    assert inputs.pool is None and inputs.folds.reserve == 0.0
+    assert inputs.words_on_unpooled == (
+        "fact: no rows of earlier rounds are pooled: the items have changed",
+    )
+    assert sum(map(len, inputs.earlier)) == ROWS  # nothing is kept from training
+
+
 def rehearsed_rows(campaign: Campaign) -> int:
     """How many rows the coming verdict reads, by its rehearsal."""
     campaign.train()

@@ -196,5 +196,5 @@ def words_on_pooling(strata: Sequence[Stratum]) -> tuple[str, ...]:
         f"({newest.rows:,} rows): {rounds}; neither the users nor what any item earns them has "
         "changed between these rounds (no_drift, for all items)",
         "every row was drawn from the distribution that its logging policy answers",
-        "fact: pooled rows taught nothing, and no other verdict reads them",
+        "fact: pooled rows taught nothing, and the verdict of no other round reads them",
     )

@@ -143,7 +143,8 @@ class CampaignState:
         """What is there when the next round begins; margin is per decision of `decisions`."""
         folds = self._split()
         self._look_for_drift(folds)
-        folds = self._split()  # what is refuted needs no reserve: nothing is pooled any more
+        if folds.reserve != self._reserve(self.fixed_length):
+            folds = self._split()  # refuted just now: nothing is pooled any more
         poolable = [past for past in self.earlier if past.fixed_length and folds.reserve]
         return RoundInputs(
             folds,
