@@ -15,7 +15,7 @@ from depsue_research.cli import app
 from depsue_research.power import below_floor, cells_in, table_lines, with_table
 from depsue_research.power_trials import (
     NOVELTIES,
-    Stratum,
+    ShownRows,
     block_lines,
     certified_novelty,
     reserved_rows,
@@ -72,11 +72,11 @@ def test_pooled_rows_of_pi0_tell_nothing_of_new_items() -> None:
     q = np.full((1, 2), 0.5)
     pi0, old, new = np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     served = 0.9 * old + 0.1 * new
-    alone = [Stratum(2000.0, served)]
-    joint = [Stratum(1e9, pi0), *alone]
+    alone = [ShownRows(2000.0, served)]
+    joint = [ShownRows(1e9, pi0), *alone]
     few, many = (certified_novelty(s, (old, new), q, 0.46, None) for s in (alone, joint))
     assert 0 < few <= many < NOVELTIES[-1]  # however many rows of pi0 are added
-    assert certified_novelty([Stratum(1e7, pi0)], (old, new), q, 0.0, pi0) == pytest.approx(
+    assert certified_novelty([ShownRows(1e7, pi0)], (old, new), q, 0.0, pi0) == pytest.approx(
         0.05, abs=0.002
     )
 

@@ -54,7 +54,7 @@ STRENGTH, CLIP = 1.0, 5.0
 
 
 @dataclass(frozen=True)
-class Stratum:
+class ShownRows:
     """Rows that one policy logged: their number, and (u, A) its probabilities."""
 
     rows: float
@@ -83,7 +83,7 @@ def _by_lot(rows: list[float], deployments: int) -> list[float]:
 
 
 def certified_novelty(
-    strata: Sequence[Stratum],
+    strata: Sequence[ShownRows],
     parts: tuple[FloatArray, FloatArray],
     q: FloatArray,
     need: float,
@@ -130,11 +130,11 @@ def pooled(world: World, rows: int, ran: Sequence[Exploration]) -> dict[str, lis
         parts, need = _parts(d, users), d.explored.certificate.verdicts[0].need
         paired = shown[0] if abs(need) < 1e-9 else None
         strata = {
-            name: [Stratum(n, pi) for n, pi in zip(counts[k], shown, strict=False) if n > 0]
+            name: [ShownRows(n, pi) for n, pi in zip(counts[k], shown, strict=False) if n > 0]
             for name, counts in ways.items()
         }
-        newest = Stratum(certifying, shown[k])
-        strata[HELD_OUT] = [Stratum(HOLDOUT * rows, shown[0]), newest] if k else [newest]
+        newest = ShownRows(certifying, shown[k])
+        strata[HELD_OUT] = [ShownRows(HOLDOUT * rows, shown[0]), newest] if k else [newest]
         for name, own in strata.items():
             found[name].append(certified_novelty(own, parts, q, need, paired))
     return found

@@ -23,12 +23,13 @@ from depsue.campaigns.files import PARTS, load_candidate
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, MixtureLadder, verify
 from depsue.certificates.promise_test import PromiseTest
+from depsue.certificates.tuning import some_contexts
 from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
 from depsue.exploration.headroom import LIKELY
 from depsue.exploration.plan import Plan, plan_round
-from depsue.exploration.round import FrozenCandidate, RoundInputs, some_contexts
+from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
