@@ -201,6 +201,9 @@ def test_margin_is_not_counted_where_rows_belong_to_units() -> None:
         )
 
 
+DEFAULT_FLOOR = Floor(0.95)
+
+
 def memorised(rows: LoggedData) -> OwnRewardModel:
     """A reward model that believes every row that it has seen."""
     shape = len(rows.contexts), len(rows.catalogue)
@@ -210,13 +213,16 @@ def memorised(rows: LoggedData) -> OwnRewardModel:
     return OwnRewardModel(ScoreTable(rows.contexts, total / count), shape[1])
 
 
-def taught(seed: int, *, strength: float = 3.0, at_first: float = 1.0) -> CampaignState:
+def taught(
+    seed: int, *, strength: float = 3.0, at_first: float = 1.0, floor: Floor = DEFAULT_FLOOR
+) -> CampaignState:
     """Three rounds, each policy a tilt towards what earned well in all rows that may teach it.
 
     `at_first` is the share of rewards that come in the first logs.
     """
     world = synthetic_world(SyntheticSettings(users=60, supported=20, novel=3), seed=seed)
-    settings, pi0 = ExploreSettings(deployments=3, no_drift=True), world.logging_policy
+    settings = ExploreSettings(promises=(Promise(floor),), deployments=3, no_drift=True)
+    pi0 = world.logging_policy
     reads = Reads(secret=rng.secret(seed, "taught"))
     first_logs = world.deploy(pi0, 6000, round=0)
     comes = rng.generator(seed, "comes").random(6000) < at_first
@@ -247,6 +253,11 @@ def test_a_rise_is_still_found() -> None:
     assert all(
         taught(seed, strength=0.5, at_first=0.6).refuted == {"no_drift"} for seed in range(3)
     )
+
+
+def test_what_pools_rest_on_is_tested_under_an_absolute_floor_too() -> None:
+    rises = taught(0, strength=0.5, at_first=0.6, floor=Floor(None, 0.01))
+    assert rises.refuted == {"no_drift"} and rises.settings.reserved == 0.0
 
 
 POOLED = ExploreSettings(

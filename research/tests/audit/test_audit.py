@@ -40,7 +40,7 @@ DOSE = {
     **dict.fromkeys(("retried", "ended by choice", "cumulative", "sharper", "debts"), 6),
     **dict.fromkeys(("encodings", "estimated", "declarations", "appended"), 3),
     "names": 18,
-    "pooled": 6,
+    "pooled": 40,
     "pooled campaigns": 1,
     "worthless": 1,
     "late drift": 1,

@@ -211,7 +211,9 @@ class CampaignState:
         return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
     def _look_for_drift(self, folds: Folds) -> None:
-        """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
+        """Ceilings and pools rest on pi0 earning what it did; where that is refuted, nothing does.
+
+        Rows are then paired with pi0 instead, and those of the newest round are read alone.
 
         A policy prefers what happened to earn well in the rows that taught it. On these pi0 seems
         to earn more, on the part that both could show, than it ever does again. So the newest rows
@@ -223,8 +225,9 @@ class CampaignState:
         certificate holds anyway.
         """
         self.drift = None
-        relative = [p for p in self.settings.promises if p.name in self.ceilings]
-        if not relative:
+        pools = bool(self._reserve(fixed_length=True)) and bool(self.earlier)
+        tested = [p for p in self.settings.promises if pools or p.name in self.ceilings]
+        if not tested:
             return
         k, readable = len(self.earlier), joined([folds.learn, folds.select])
         before = self.earlier[-1]
@@ -245,7 +248,7 @@ class CampaignState:
                 readable,
                 logging_policy=self.pi0,
                 deployed={k - 1: before.policy, folds.round: self.base},
-                promises=relative,
+                promises=tested,
                 within=False,
                 delta=share / len(looks),
                 rise_only=rise_only,
