@@ -103,7 +103,7 @@ def _fits(column: pl.Series, role: str) -> bool:
 
 
 def _names_rows(source: Source, name: str) -> bool:
-    """Whether nearly all rows have a value of their own; what repeats often names something else."""
+    """Whether nearly all rows have a value of their own."""
     import polars as pl
 
     counts = source.frame.select(rows=pl.len(), distinct=exact(name).approx_n_unique())

@@ -1,7 +1,7 @@
 """What names a row: the identity that its fold hangs on, and a sketch that knows rows again.
 
-**Identity.** A row is named by its unit; without units by the id of its decision; without ids by its
-time, context, action and propensity; without times, or where these repeat, by its number in the
+**Identity.** A row is named by its unit; without units by the id of its decision; without ids by
+its time, context, action and propensity; without times, or where these repeat, by its number in the
 file. Never by its reward, and never by anything that a user can choose anew without changing the
 rows: rows that come back with other ids are known by the sketch.
 
@@ -12,8 +12,8 @@ ledger draws when it first sees the rows, so nobody can try splits until one ple
 feature or column, sorted into a larger file or cut to a smaller one. `LogSketch` keeps a small
 sample of keys of each log, in several views, none of which has the reward:
 
-- `ORDERED`: the id of the decision with the action; the time with the action, with all else, or with
-  the propensity; 32 actions in a row, by their ids, and by which of them are equal, which no
+- `ORDERED`: the id of the decision with the action; the time with the action, with all else, or
+  with the propensity; 32 actions in a row, by their ids, and by which of them are equal, which no
   renaming changes. Two logs share rows if they share more of these keys than chance explains.
   Chance is how often a row has a partner with its key within a log, and how often the part beside
   the time or the id agrees: ids may count from 0 in every log.
