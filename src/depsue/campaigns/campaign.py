@@ -315,6 +315,7 @@ class Campaign(RecordedCampaign):
                     withdrawn=taken.withdrawn,
                     decisions=None if served == own.rows else served,
                     by_pi0=taken.by_pi0,
+                    holdout=taken.mapping.holdout,
                     ended=taken.preview.ended,
                 )
             )
@@ -351,7 +352,8 @@ class Campaign(RecordedCampaign):
         """All that an observation would record; arguments as for `observe`."""
         k, opened = self.round, open_source(source)
         if mapping is None:
-            mapping = replace(self.files.mapping(k - 1), kept=1.0)  # only pi0's logs lost rows
+            # only pi0's logs lost rows, and the holdout is of the round that declares it
+            mapping = replace(self.files.mapping(k - 1), kept=1.0, holdout=0.0)
             if mapping.decision not in opened.names:  # what the service exported has ids
                 mapping = replace(mapping, decision=None)
         elif not isinstance(mapping, LogMapping):
@@ -384,8 +386,7 @@ class Campaign(RecordedCampaign):
         explore = self.settings.explore
         require_same_terms(mapping, self.files.mapping(0))
         declared_units(logs, explore.units)
-        served = self._drawn_by(k, logs)
-        policy = self.widened(self.policy(k, served), catalogue)
+        served, policy = self._drawn_by(k, logs, mapping.holdout)
         summaries = self.summaries()
         earlier = summaries[k] if adds is not None else None
         arrived = () if earlier is None else earlier.arrived
@@ -432,6 +433,7 @@ class Campaign(RecordedCampaign):
             missing=max(declared - total, 0),
             ended=ended,
             folds=folds,
+            holdout=mapping.holdout,
         )
         return _TakenIn(
             preview, mapping, logs, drawn, policy, served, arrived, withdrawn, by_pi0=by_pi0
@@ -499,14 +501,17 @@ class Campaign(RecordedCampaign):
         self.notes = (note,)
         return seen
 
-    def _drawn_by(self, k: int, logs: LoggedData) -> str:
-        """The hash of the deployment that drew these rows: the newest of the round that could."""
+    def _drawn_by(self, k: int, logs: LoggedData, holdout: float) -> tuple[str, BasePolicy]:
+        """The deployment that drew these rows: the newest of the round that could.
+
+        Returns its hash, and what drew the rows: it, or its mixture with the holdout on pi0.
+        """
         refusal: DataError | None = None
         for deployment in reversed(self.deployed(k)):
-            policy = self.policy(k, deployment.policy_hash)
+            policy = self.drawing(k, deployment.policy_hash, holdout, logs.catalogue)
             try:
-                require_drawn_by(self.widened(policy, logs.catalogue), logs)
-                return deployment.policy_hash
+                require_drawn_by(policy, logs)
+                return deployment.policy_hash, policy
             except DataError as problem:
                 refusal = refusal or problem
         raise refusal or RuntimeError("the round has a deployment")

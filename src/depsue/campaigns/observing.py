@@ -111,6 +111,7 @@ class ObservationPreview:
         folds: how many values (rows, or units) the next round's folds will have, about; None after
             the last round.
         known: where these rows were observed before; "" if they were not.
+        holdout: the share of decisions that pi0 took and whose rows are among these.
     """
 
     round: int
@@ -126,6 +127,7 @@ class ObservationPreview:
     ended: str = ""
     folds: dict[str, int] | None = None
     known: str = ""
+    holdout: float = 0.0
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -139,6 +141,8 @@ class ObservationPreview:
         lines = [f"round {self.round}: {rows}{more}"]
         if self.first is not None:
             lines.append(f"from {self.first} to {self.last}")
+        if self.holdout:
+            lines.append(f"rows of the holdout on pi0 count too: {self.holdout:g} of the decisions")
         lines += [f"left out: {words}" for words in self.left_out]
         unobserved = self.decisions - self.rows
         if unobserved:

@@ -218,12 +218,13 @@ class CampaignState:
         by_pi0: int = 0,
         fixed_length: bool = True,
         pi0_share: float | None = None,
+        holdout: float = 0.0,
     ) -> None:
         """A deployment was served: its rows are the newest, those before are reused for training.
 
         Args:
             served: its rows.
-            policy: what served.
+            policy: what drew the rows.
             registration: what the folds of these rows hang on.
             novelty: its nu.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
@@ -232,6 +233,8 @@ class CampaignState:
             by_pi0: decisions without a row that pi0 took, as holdout or fallback.
             fixed_length: whether the round ended as was declared when it was deployed.
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
+            holdout: the share of decisions that pi0 took and whose rows are among these: a further
+                part of pi0 in what drew them, whatever the policy is.
         """
         self.earlier.append(self.newest)
         self.registrations.append(self.registration)
@@ -259,7 +262,8 @@ class CampaignState:
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0
-        self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12
+        of_pi0 = (1 - holdout) * (1 - min(novelty, 1.0)) * pi0_share + holdout
+        self.largest = self.stretch / max(of_pi0, 1e-12)
         self.largest_ever = max(self.largest_ever, self.largest)
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
