@@ -165,6 +165,12 @@ def logged(campaign: Campaign, world: World, path: Path, rows: int) -> Path:
     return path
 
 
+def logged_more(campaign: Campaign, world: World, folder: Path) -> pl.DataFrame:
+    """What it logs two months later."""
+    table = pl.read_parquet(logged(campaign, world, folder / "more.parquet", 500))
+    return table.with_columns(pl.col("time") + pl.duration(days=60))
+
+
 def test_the_length_of_a_round_is_declared_and_held_against_its_rows(
     campaign: Campaign, world: World, tmp_path: Path
 ) -> None:
@@ -268,9 +274,14 @@ def test_rows_may_be_added_until_the_next_training(
     assert kept.time is not None and inputs.folds.certify.time is not None
     assert set(kept.time) <= set(inputs.folds.certify.time)  # rows keep their folds
     campaign.train()
-    table.head(500).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(ConfigError, match="after something was deployed in it"):
-        campaign.observe(tmp_path / "other.parquet")
+    for rows in (table.head(500), pl.concat([table, logged_more(campaign, world, tmp_path)])):
+        rows.write_parquet(tmp_path / "other.parquet")
+        with pytest.raises(ConfigError, match=r"until a candidate is trained.*certify and deploy"):
+            campaign.observe(tmp_path / "other.parquet")
+    logged_more(campaign, world, tmp_path).write_parquet(tmp_path / "later.parquet")
+    with pytest.raises(ConfigError, match="after something was deployed in it") as refused:
+        campaign.observe(tmp_path / "later.parquet")
+    assert "give all of its rows" not in str(refused.value)
 
 
 def test_no_page_shows_rewards_that_a_coming_verdict_reads(

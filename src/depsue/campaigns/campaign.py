@@ -376,12 +376,14 @@ class Campaign(RecordedCampaign):
             logs = replace(logs, round=np.full(len(logs), k, dtype=np.int16))
         else:
             self._current("observe")
+            self._require_not_trained_on(k, logs)
+            addable = k > 1 and not self.candidates(k)
             require(
                 bool(self.deployed(k)),
                 "a round is observed after something was deployed in it",
                 found=f"no deployment in round {k} of campaign {self.name!r}",
                 cure="train, certify and deploy first; where pi0 went on serving: rollback"
-                + (f"; to add rows to round {k - 1}, give all of its rows together" * (k > 1)),
+                + (f"; to add rows to round {k - 1}, give all of its rows together" * addable),
             )
         explore = self.settings.explore
         require_same_terms(mapping, self.files.mapping(0))
@@ -449,6 +451,20 @@ class Campaign(RecordedCampaign):
             return None
         shared = self.ledger.overlap(self.name, newest.round, logs.sketch).share
         return newest if shared > MOST_OF_THEM else None
+
+    def _require_not_trained_on(self, k: int, logs: LoggedData) -> None:
+        """Refuse rows of the round before, once a candidate of round k was trained on its rows."""
+        if self.deployed(k) or not self.candidates(k):
+            return
+        shared = self.ledger.overlap(self.name, k - 1, logs.sketch)
+        require(
+            not shared,
+            "rows can be added to a round until a candidate is trained on them",
+            found=f"about {shared.share:.0%} of the rows are those of round {k - 1}, and a "
+            f"candidate of round {k} exists",
+            cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of "
+            f"round {k - 1} are left out for good: the next policy did not draw them",
+        )
 
     def _require_holds_alone(self, k: int, hash: str) -> None:
         """Refuse a policy of round k whose promise needs help by now, or is refuted."""

@@ -109,6 +109,14 @@ def known_as(transaction: Transaction, sketch: LogSketch) -> Registration | None
     return None
 
 
+def known_in(transaction: Transaction, sketch: LogSketch) -> tuple[str, int] | None:
+    """The campaign and round that registered rows of these first, whatever names them here."""
+    for row in transaction.all(schema.registrations):
+        if sketch.overlap(_sketch(row)):
+            return row.campaign, row.round
+    return None
+
+
 def overlap(transaction: Transaction, campaign: str, round: int, sketch: LogSketch) -> Overlap:
     """What other rows have in common with those that a round observed."""
     rows = transaction.all(schema.registrations, campaign=campaign, round=round)
