@@ -14,6 +14,8 @@ import pytest
 
 from depsue import SyntheticSettings, World, synthetic_world
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
+from depsue.campaigns.dry_runs import recompute
+from depsue.campaigns.observing import CANNOT_PAIR
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.data import LoggedData
@@ -92,8 +94,17 @@ def test_drift_that_was_seen_once_binds_for_good(files: Path, world: World, tmp_
     assert any("is refuted" in note for note in campaign.notes)
     with pytest.raises(ConfigError, match=r"round 2: it rests on no_drift, which was refuted"):
         campaign.rollback(to=2)
-    play(campaign, world, tmp_path)
+    assert CANNOT_PAIR in campaign.notes
+    assert "below the floor" not in str(story_of(campaign))  # of a value that has changed
+    failed = play(campaign, world, tmp_path)
+    verdict = failed.verdicts[0]
+    assert not failed.passed and 0 <= verdict.bound < verdict.need == 0.95 and verdict.ceiling == 1
+    assert any("kept no share of pi0" in words for words in failed.assumptions)
+    assert recompute(campaign, 3, 1) == ()
+    assert campaign.choice_of(3, campaign.deployed(3)[-1].policy_hash).what == "certain"
+    assert campaign.state().largest == pytest.approx(1 / 0.95)  # rows can be paired again
     campaign.train()  # the newest rows show no drift
+    assert CANNOT_PAIR not in campaign.notes
     facts = CandidateFacts.of(campaign.newest_candidate(4))
     assert facts.ceilings == {} and facts.refuted == ("no_drift",)
     assert any("was declared and is refuted" in words for words in facts.assumptions)

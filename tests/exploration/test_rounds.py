@@ -96,6 +96,29 @@ def test_what_was_refuted_binds_from_then_on() -> None:
     assert again.inputs(4000).ceilings == {} and again.refuted == {"no_drift"}
 
 
+def test_rounds_that_kept_no_share_of_pi0_count_at_their_worst() -> None:
+    """Once `no_drift` is refuted; pi0 / p without a limit gave a margin of minus 10^11."""
+    settings = begun(Floor(0.95), no_drift=True).settings
+    state = CampaignState(
+        settings, WORLD.logging_policy, LOGS[0], FIRST, 0.05, refuted=["no_drift"]
+    )
+    value = LOGS[1].mean_reward()
+    for certified, pi0_share, worth in ((True, 0.0, value - 0.95), (False, 1.0, value - 0.95)):
+        state.observe(
+            LOGS[1],
+            WORLD.logging_policy,
+            SECOND,
+            novelty=0.2 if certified else 0.05,
+            certified=certified,
+            trust=1.0,
+            pi0_share=pi0_share,
+        )
+        inputs = state.inputs(4000)
+        assert bool(inputs.ceilings) is certified is not state.can_pair
+        assert inputs.credits["reward"].value == pytest.approx(worth, abs=0.1)
+    assert state.largest == pytest.approx(1 / 0.95)
+
+
 KINDS: dict[str, tuple[Floor, dict[str, Any]]] = {
     "absolute": (Floor(None, 0.475), {}),
     "ceiling": (Floor(0.95), {"no_drift": True}),

@@ -21,6 +21,7 @@ from depsue.campaigns.files import (
     save_candidate,
 )
 from depsue.campaigns.observing import (
+    CANNOT_PAIR,
     ObservationPreview,
     assumptions_on_items,
     assumptions_on_outside,
@@ -81,6 +82,8 @@ class Campaign(RecordedCampaign):
         require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
         refuted = state.refuted
         self.notes = (*_too_few(folds), *assumptions_on_refuted(refuted))
+        if any(top.is_r_max for top in inputs.ceilings.values()):
+            self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
             candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
@@ -487,7 +490,7 @@ class Campaign(RecordedCampaign):
             certificate = Certificate.from_json(decided[1].certificate or "")
             if not all(verdict.alone for verdict in certificate.verdicts):
                 reasons.append("its certificate counts on the margin that was there then")
-            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+            if NO_DRIFT in refuted and certificate.spent.ceilings:
                 reasons.append("it rests on no_drift, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")

@@ -211,12 +211,20 @@ def same_rows(observation: ObservationRecord, logs: LoggedData) -> bool:
     return replace(logs, round=rounds).hash == observation.data_hash
 
 
+CANNOT_PAIR = (
+    "the newest rows hold no share of pi0, so nothing can be held against what pi0 earns now: no "
+    "level is likely to pass. Deploy what is certain (it keeps the floor by itself, and its rows "
+    "can be paired with pi0 again), or pi0; depsue serve keeps a holdout on pi0, which does the "
+    "same"
+)
+
+
 def assumptions_on_refuted(refuted: Iterable[str]) -> list[str]:
     """What was declared and refuted, in words."""
     words = {
         NO_DRIFT: "that pi0's value does not change (no_drift) was declared and is refuted: no "
-        "ceiling from the first logs is used, rows are paired with pi0; earlier certificates "
-        "that rest on it are refuted with it",
+        "ceiling from the first logs is used, and rows are paired with pi0 where what logged them "
+        "kept a share of it; earlier certificates that rest on it are refuted with it",
     }
     return [words.get(name, f"{name} was declared and is refuted") for name in sorted(refuted)]
 

@@ -50,6 +50,8 @@ MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
 NO_DRIFT = "no_drift"
 """The assumption that pi0's value does not change, by its name among what was refuted."""
+MOST_PAIRED = 1e6
+"""Rows are paired with pi0 up to this pi0 / p; beyond it what logged them kept no share of pi0."""
 DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
@@ -140,13 +142,28 @@ class CampaignState:
             self.pi0,
             self.base,
             tuple(self._teaching()),
-            dict(self.ceilings),
+            self._ceilings_now(),
             self._credits(folds, decisions),
             self.largest,
             self.trust,
             None if self.settings.safety == "each" else self._account,
             fixed_length=self.fixed_length,
         )
+
+    @property
+    def can_pair(self) -> bool:
+        """Whether the newest rows say what pi0 earns beside what logged them."""
+        return self.largest <= MOST_PAIRED
+
+    def _ceilings_now(self) -> dict[str, Ceiling]:
+        """Ceilings on V(pi0): from the first logs, or the largest reward where nothing else is."""
+        if self.ceilings or self.can_pair:
+            return dict(self.ceilings)
+        return {
+            promise.name: Ceiling.of_all(promise, self.newest)
+            for promise in self.settings.promises
+            if promise.floor.ratio is not None
+        }
 
     @property
     def _group(self) -> tuple[int, int]:
@@ -258,13 +275,22 @@ class CampaignState:
         self.newest, self.registration = served, registration
         self.base_before, self.base, self.trust = self.base, policy, trust
         total = len(served) if decisions is None else decisions
-        self.served.append(Served(served, total, fixed_length=fixed_length, by_pi0=by_pi0))
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0
         of_pi0 = (1 - holdout) * (1 - min(novelty, 1.0)) * pi0_share + holdout
         self.largest = self.stretch / max(of_pi0, 1e-12)
-        self.largest_ever = max(self.largest_ever, self.largest)
+        if self.can_pair:
+            self.largest_ever = max(self.largest_ever, self.largest)
+        self.served.append(
+            Served(
+                served,
+                total,
+                fixed_length=fixed_length,
+                by_pi0=by_pi0,
+                paired=self.can_pair,
+            )
+        )
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
         """The account without the rows of the coming verdict, which count like those beside them.
