@@ -4,8 +4,8 @@ Margin is counted in decisions: the sum over everything that was served so far, 
 rollbacks included, of V(pi_k) - C. Each row that a deployed policy logged is a fresh draw from it,
 so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean. A
 decision that was served and not observed counts at its worst term; so does pi0 beside rows of a
-deployment that kept no share of it, where no ceiling on V(pi0) is left: at the largest reward. A debt
-is carried: nothing is clipped at zero.
+deployment that kept no share of it, where no ceiling on V(pi0) is left: at the largest reward. A
+debt is carried: nothing is clipped at zero.
 
 How the rows' part is bounded from below:
 

@@ -59,6 +59,14 @@ def register(
         first=_registration(own[0]) if own and round > 0 else None,
         extends=before[-1] if before else None,
     )
+    again = [row.round for row in own if row.round < round and row.family == registration.family]
+    require(
+        not again,
+        "the rows of a round were drawn in it",
+        found=f"rows of round {again[0] if again else ''} of campaign {campaign!r} given as round "
+        f"{round}",
+        cure="give what was logged since the last deployment",
+    )
     values = {
         "campaign": campaign,
         "round": round,
