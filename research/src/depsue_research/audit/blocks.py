@@ -19,7 +19,14 @@ from depsue.progress import Watch, silent
 from depsue_research.audit import campaigns, paper, rollbacks, shopping, units, verdicts
 from depsue_research.audit.answers import ANSWERS, GROUPS, Answer, Key, Tally, Trial, judged
 
-VERSIONS = {"declarations": 2, "ended at will": 2, "retried": 2, "sorted": 2}
+VERSIONS = {
+    "appended": 2,
+    "declarations": 3,
+    "ended by choice": 2,
+    "ended at will": 2,
+    "retried": 2,
+    "sorted": 2,
+}
 """Of trials, 1 unless it says otherwise: where it is raised, what was counted is run again."""
 
 Counts = Counter[tuple[Key, Answer]]

@@ -254,8 +254,11 @@ NOTES = [
     "- *declaration shopping*: after a verdict that failed the same rows come back with r_max "
     "1.0000001, a feature + 1e-6, one more item, one more column, a row id as unit, other "
     "fractions, fewer rows, another order. Without retries all are refused; with retries all are "
-    "counted. (A file without times that is rewritten, rows dropped and sorted anew, cannot be "
-    "known again: that rows are as they were logged is an assumption on the certificate.)",
+    "counted. The tempting rule takes each for new, and so "
+    f"{shopping.NAMED} other ids as units, of which {shopping.TRIED} are tested: those whose learn "
+    "and select rows look worst. (A file without times that is rewritten, rows dropped and sorted "
+    "anew, cannot be known again: that rows are as they were logged is an assumption on the "
+    "certificate.)",
     "- *unit shopping*: other units before the first verdict. *Appended rows*: a certificate is "
     f"asked for again after rows were appended; {shopping.LOOKS} times by the tempting rule.",
     "- *estimated propensities*: by frequencies that leave the context out. They make a "

@@ -24,7 +24,9 @@ from depsue.certificates import (
 )
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
+from depsue.data.folds import keys_of_ids
 from depsue.data.identity import identities, keyed_folds
+from depsue.data.keys import mix64
 from depsue.data.logs import LoggedData
 from depsue.errors import DepsueError
 from depsue.estimators.weights import importance_weights
@@ -37,9 +39,11 @@ from depsue_research.audit.worlds import MISS, NearMissWorld, near_miss_world
 
 NAMES = (20, 100)
 """Names of the campaign that are tried."""
+NAMED, TRIED = 200, 8
+"""Ids that are given to rows as their units, each taken for new; of how many a verdict is asked."""
 ENCODINGS = 4
 """Other units that are tried before the first verdict, where retries were declared."""
-LOOKS, MOST, SHOPPED = 20, 12_000, 4000
+LOOKS, MOST, SHOPPED = 60, 12_000, 4000
 """Times that rows are appended, rows in the end, and rows that are declared in many ways."""
 
 
@@ -141,11 +145,33 @@ def declarations(draw: np.random.Generator) -> Outcome:
             out["strict", f"declaration shopping, {kind}", words] = one_after_another(
                 every, rules, [reads] * len(every)
             )
-        anew = [Reads(secret=rng.secret(0, "declared anew", place)) for place in range(len(every))]
+        shopped = [*every, *_named_anew(logs, pi)]
+        anew = [Reads(secret=_anew(place)) for place in range(len(every))]
+        anew += [Reads(secret=_anew(0)) for _ in range(TRIED)]
         out["tempting", "declaration shopping, each taken for new", words] = one_after_another(
-            every, rules, anew
+            shopped, rules, anew
         )
     return out
+
+
+def _anew(place: int) -> str:
+    """The secret of a registry that takes rows for new."""
+    return rng.secret(0, "declared anew", place)
+
+
+def _named_anew(logs: LoggedData, pi: FloatArray) -> list[Declared]:
+    """The rows with other ids as their units: those whose learn and select rows look worst."""
+    levels = Declared(logs, pi).levels
+    terms = importance_weights(levels.policy(0), logs) * logs.reward
+    rows = np.arange(len(logs))
+    ids = [rows + len(logs) * (place + 1) for place in range(NAMED)]
+    readable = [
+        keyed_folds(mix64(keys_of_ids(named)), FRACTIONS, _anew(0)) < 2  # as units name rows
+        for named in ids
+    ]
+    means = [float(terms[mine].mean()) for mine in readable]
+    worst = np.argsort(means)[:TRIED].tolist()
+    return [Declared(replace(logs, unit=rows, units=ids[place]), pi) for place in worst]
 
 
 def one_after_another(

@@ -49,7 +49,7 @@ PAIRED, ALL = ("normal", "betting", "smoothing"), ("normal", "betting", "smoothi
 ROWS, FEWER, BASE = 16_000, 8000, "novel mass"
 """Rows of a log, of a log that is read many times, and the world in which it is."""
 
-ATTEMPTS, ROUNDS, LOOKS, MOST = 12, 5, 40, 40_000
+ATTEMPTS, ROUNDS, LOOKS, MOST = 12, 5, 2000, 40_000
 """Candidates on the same rows, K, looks at a round that is ended by choice, and its
 rows if it is not."""
 
@@ -238,7 +238,12 @@ def ended_by_choice(draw: np.random.Generator) -> Outcome:
     above = _terms(levels, folds.select, promise, world).values
     bound = Normal(upper=largest_term(world.clip, 1.0, None), pilot=Pilot.of(above))
     end = len(folds.certify)
-    for rows in np.geomspace(MOST // 20, end, LOOKS).astype(int).tolist():
+    looks = np.unique(np.geomspace(MOST // 100, end, LOOKS).astype(int))
+    n = np.arange(1, end + 1)
+    mean = np.cumsum(every.values) / n
+    spread = np.sqrt(np.maximum(np.cumsum(every.values**2) / n - mean**2, 1e-12))
+    near = (mean * np.sqrt(n) >= 1.6 * spread)[looks - 1]  # no bound passes at the other looks
+    for rows in looks[near].tolist():
         tempted = bound.lower(replace(every, values=every.values[:rows]), DELTA).value >= 0
         if tempted:
             end = rows
