@@ -379,7 +379,7 @@ class Store:
         self, connection: sa.Connection, made: Sequence[Decision], *, twin: bool = False
     ) -> int:
         """Insert decisions; how many are new. As text, for rows come by the million."""
-        names = ["campaign", *(field.name for field in msgspec.structs.fields(Decision)), "twin"]
+        names = ["campaign", *Decision.__struct_fields__, "twin"]
         statement = f"{self._insert(decisions, names)} ON CONFLICT DO NOTHING"
         new = 0
         for chunk in _chunks(made):
@@ -390,10 +390,10 @@ class Store:
         return new
 
     def _add_rewards(self, connection: sa.Connection, earned: Sequence[Reward]) -> None:
-        names = [field.name for field in msgspec.structs.fields(Reward)]
         taken = ", ".join(f"{name} = excluded.{name}" for name in ("value", "received", "shown"))
         statement = (
-            f"{self._insert(rewards, names)} ON CONFLICT (decision, name, event) "
+            f"{self._insert(rewards, Reward.__struct_fields__)} "
+            "ON CONFLICT (decision, name, event) "
             f"DO UPDATE SET {taken} WHERE excluded.received < {rewards.name}.received"
         )
         ordered = sorted(earned, key=lambda reward: (reward.decision, reward.name, reward.event))
