@@ -12,6 +12,7 @@ from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import FEWEST_VALUES, summarised
 from depsue.campaigns.records import required_hash
+from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import declared_units
 from depsue.check import check_logs, guess_mapping
@@ -99,8 +100,7 @@ def create(
             rows.sketch, settings.explore.fractions, retries=settings.retries, fresh=fresh
         )
         save(policy, files.pi0, catalogue=catalogue)
-        files.save_items(0, catalogue)
-        files.save_mapping(0, first.mapping)
+        files.settle(0, files.stage(0, catalogue, first.mapping))
     else:
         CampaignTerms.of(begun).require_same(terms, name)
         recorded = dict(begun.settings)  # perhaps in the layout of an earlier version
@@ -124,11 +124,14 @@ def create(
         sketch=rows.sketch,
         fractions=settings.explore.fractions,
         fresh=fresh,
+        files=files.hashes(0),
     )
     notes = (*first.notes, *_values_left(rows, settings.explore), *_shared_rows(ledger, name))
     if begun is None:
         notes = (*notes, PLANNED_BEFORE)
-    return Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
+    campaign = Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
+    secret_of(campaign)  # made now
+    return campaign
 
 
 PLANNED_BEFORE = (

@@ -20,7 +20,9 @@ from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
 from depsue.errors import DataError, short
+from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
+from depsue.savable import hash_of
 
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
@@ -118,12 +120,13 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
     catalogue = campaign.files.items(at)
-    choice = campaign.choice_of(max(k, 1), hash)
     pi0 = campaign.pi0_today(at)
-    if choice.what == "pi0":
-        policy = pi0
+    if hash in (campaign.terms.pi0, hash_of(pi0)):  # needs no certificate, whatever became of one
+        policy, choice = pi0, PI0
     else:
-        policy = campaign.widened(campaign.policy(max(k, 1), hash), catalogue)
+        choice = campaign.choice_of(max(k, 1), hash)
+        loaded = campaign.policy(max(k, 1), hash)
+        policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
     return ServedPolicy(
         round=k,
         hash=hash,
@@ -133,7 +136,7 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         pi0=pi0,
         catalogue=catalogue,
         mapping=campaign.files.mapping(at),
-        credits=_credits(campaign, hash),
+        credits={} if choice.what == "pi0" else _credits(campaign, hash),
     )
 
 
