@@ -19,7 +19,7 @@ def test_a_stop_holds_over_a_restart_until_a_person_resumes(campaign: Campaign, 
     call = caller(service, home)
     assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "policy"
     reply = call.post("/v1/policy/stop", {"reason": "a test", "by": "ana"})
-    assert reply.json["monitor"]["state"] == "stopped"
+    assert reply.json["state"] == "stopped"
     assert {one["decided_by"] for one in batch(call, 20)} == {"pi0"}
     service.close()
     for gone in ("file", "store"):  # either remembers it

@@ -271,10 +271,14 @@ class App:
         return Answer(200, encode({"alive": True, "version": __version__}))
 
     async def _on_ready(self, request: Request) -> Answer:
-        service = self.service
-        ready = not service.worker.gone or service.settings.on_gone == "pi0"
-        state = {"ready": ready, "round": service.served.round, "monitor": service.state}
-        return Answer(200 if ready else 503, encode(state))
+        status = self.service.status
+        facts = {
+            "ready": status.ready,
+            "round": status.round,
+            "state": status.state,
+            "decides": status.decides.who,
+        }
+        return Answer(200 if status.ready else 503, encode(facts))
 
     async def _on_openapi(self, request: Request) -> Answer:
         return Answer(200, self._openapi)
@@ -451,7 +455,7 @@ def gauges(service: Service) -> dict[str, float]:
         "store_gone": float(bool(status.store.gone)),
         "spooled": float(status.store.spooled),
         "policy_refused": float(bool(status.problem)),
-        "monitor_state": float(list(MonitorState).index(status.monitor.state)),
+        "monitor_state": float(list(MonitorState).index(status.state)),
     }
     if run is not None and run.points:
         point = run.points[-1]

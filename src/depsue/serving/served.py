@@ -19,7 +19,7 @@ from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
-from depsue.errors import DataError, short
+from depsue.errors import DataError, ModelMissing, PolicyError, short
 from depsue.policies import BasePolicy
 
 MOST_CACHED = 1 << 23
@@ -33,7 +33,7 @@ class ServedPolicy:
     """What serves; it never changes, another takes its place.
 
     Args:
-        round: that deployed it; 0 before the first deployment.
+        round: in which it serves; 0 before the first deployment.
         hash: of the policy.
         what: certified, certain or pi0.
         novelty: its nu.
@@ -42,6 +42,9 @@ class ServedPolicy:
         catalogue: the items.
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
+        made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
+        missing: why no decision can be made at all, such as a model of the team's that is not at
+            hand; "" if nothing is missing.
     """
 
     round: int
@@ -53,6 +56,8 @@ class ServedPolicy:
     catalogue: Catalogue
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
+    made_in: int = 0
+    missing: str = ""
 
     @property
     def is_pi0(self) -> bool:
@@ -118,12 +123,13 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
     catalogue = campaign.files.items(at)
-    choice = campaign.choice_of(max(k, 1), hash)
+    made_in, choice = campaign.made_in(max(k, 1), hash)
     pi0 = campaign.pi0_today(at)
     if choice.what == "pi0":
         policy = pi0
     else:
         policy = campaign.widened(campaign.policy(max(k, 1), hash), catalogue)
+    mapping = campaign.files.mapping(at)
     return ServedPolicy(
         round=k,
         hash=hash,
@@ -132,9 +138,24 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         policy=policy,
         pi0=pi0,
         catalogue=catalogue,
-        mapping=campaign.files.mapping(at),
+        mapping=mapping,
         credits=_credits(campaign, hash),
+        made_in=made_in if choice.what != "pi0" else 0,
+        missing=_missing(policy, pi0, mapping),
     )
+
+
+def _missing(policy: BasePolicy, pi0: BasePolicy, mapping: LogMapping) -> str:
+    """What no request can be decided without, and is not here; "" if there is nothing."""
+    reader = ContextReader(mapping)
+    for answering in (pi0, policy):
+        try:
+            answering.probabilities(reader.contexts([reader.example]))
+        except ModelMissing as problem:
+            return str(problem)
+        except PolicyError:  # about this context alone
+            continue
+    return ""
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:
