@@ -19,6 +19,8 @@ BASES: dict[str, dict[str, Any]] = {
     "timed": {"timed": True},
     "units": {"units": 300},
     "timed units": {"timed": True, "units": 300},
+    "ids": {"ids": True},
+    "timed ids": {"timed": True, "ids": True},
 }
 
 
@@ -77,8 +79,11 @@ def test_folds_have_their_shares_and_another_secret_is_another_split() -> None:
     assert (folds[0] == folds[1]).mean() == pytest.approx(0.35**2 + 0.05**2 + 0.6**2, abs=0.02)
 
 
-@pytest.mark.parametrize(("base", "kind"), [("plain", "row"), ("timed", "time"), ("units", "unit")])
-def test_a_row_is_named_by_unit_else_time_else_number(base: str, kind: Any) -> None:
+NAMED = [("plain", "row"), ("timed", "time"), ("units", "unit"), ("ids", "decision")]
+
+
+@pytest.mark.parametrize(("base", "kind"), [*NAMED, ("timed ids", "decision")])
+def test_a_row_is_named_by_unit_else_id_else_time_else_number(base: str, kind: Any) -> None:
     given = columns(**BASES[base])
     logs = LoggedData.from_arrays(**given)
     assert logs.sketch.kind == kind
@@ -156,6 +161,7 @@ def test_a_few_rows_of_few_kinds_are_not_known_by_their_counts() -> None:
         {},
         {"timed": True},
         {"units": 300},
+        {"ids": True},
         {"distinct": 40},
         {"distinct": 40, "timed": True},
         {"distinct": 1},
@@ -228,10 +234,15 @@ def test_rows_without_times_are_known_by_how_often_they_occur(
     assert logs.take(order).sketch.overlap(logs.sketch)
 
 
-def test_clocks_that_count_rows_do_not_make_rows_the_same() -> None:
+def test_clocks_and_ids_that_count_rows_do_not_make_rows_the_same() -> None:
     counted = [replace(rows(3000, k), time=np.arange(3000.0)) for k in range(5)]
-    for logs in counted[1:]:
-        assert not logs.sketch.overlap(counted[0].sketch)
+    numbered = [
+        LoggedData.from_arrays(**{**columns(3000, k), "decisions": np.arange(3000)})
+        for k in range(5)
+    ]
+    for clocks in (counted, numbered):
+        for logs in clocks[1:]:
+            assert not logs.sketch.overlap(clocks[0].sketch)
 
 
 @pytest.mark.parametrize("distinct", [None, 30])

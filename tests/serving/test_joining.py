@@ -33,6 +33,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     assert (found.rows, found.holdout) == (len(policy), 1500 - len(policy))
     seen = campaign.observe(str(found.path), mapping=found.mapping)
     assert seen.rows == len(policy)
+    assert campaign.ledger.registration(campaign.name, 1).kind == "decision"
     rng = np.random.default_rng(0)
     due = {one["decision"] for one in made if rng.random() < 0.4}
     mean = sum(one["decision"] in due for one in policy) / len(policy)

@@ -349,14 +349,15 @@ class Campaign(RecordedCampaign):
         by_pi0: int | None,
     ) -> _TakenIn:
         """All that an observation would record; arguments as for `observe`."""
-        k = self.round
+        k, opened = self.round, open_source(source)
         if mapping is None:
             mapping = replace(self.files.mapping(k - 1), kept=1.0)  # only pi0's logs lost rows
+            if mapping.decision not in opened.names:  # what the service exported has ids
+                mapping = replace(mapping, decision=None)
         elif not isinstance(mapping, LogMapping):
             mapping = read_mapping(mapping)
         catalogue = self.files.items(k - 1)
         mapping = mapping.taken_in(now)
-        opened = open_source(source)
         logs = read_mapped(opened, mapping, catalogue, k)
         left_out = words_on_younger(opened, mapping)
         younger = count_rows(opened, replace(mapping, until=None)) - len(logs)

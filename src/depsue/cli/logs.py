@@ -167,6 +167,9 @@ def plan(
         typer.Option(help="Context columns, with commas; user_* is a prefix; default: numeric."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of the unit (a user).")] = None,
+    decision: Annotated[
+        str | None, typer.Option(help="Column of the decision's id; default decision, if there.")
+    ] = None,
     r_max: RMax = None,
     id: IdColumn = None,
     novel: Novel = None,
@@ -242,7 +245,7 @@ def plan(
     from depsue.progress import bars
 
     options = ColumnOptions(
-        action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
+        action, reward, propensity, unit, decision, names_of(context or ""), r_max, kept, mapping
     )
     source, roles, column_notes = mapped_by(open_source(logs), options, settings.promises)
     roles = roles.taken_in()

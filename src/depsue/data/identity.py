@@ -1,8 +1,9 @@
 """What names a row: the identity that its fold hangs on, and a sketch that knows rows again.
 
-**Identity.** A row is named by its unit; without units by its time, context, action and
-propensity; without times, or where these repeat, by its number in the file. Never by its reward,
-and never by anything that a user can choose anew without changing the rows.
+**Identity.** A row is named by its unit; without units by the id of its decision; without ids by
+its time, context, action and propensity; without times, or where these repeat, by its number in the
+file. Never by its reward, and never by anything that a user can choose anew without changing the
+rows: rows that come back with other ids are known by the sketch.
 
 **Folds.** A row's fold is a keyed hash of its identity (`keyed_hash`). The key is a secret that a
 ledger draws when it first sees the rows, so nobody can try splits until one pleases.
@@ -11,10 +12,11 @@ ledger draws when it first sees the rows, so nobody can try splits until one ple
 feature or column, sorted into a larger file or cut to a smaller one. `LogSketch` keeps a small
 sample of keys of each log, in several views, none of which has the reward:
 
-- `ORDERED`: the time with the action, with all else, or with the propensity; 32 actions in a row,
-  by their ids, and by which of them are equal, which no renaming changes. Two logs share rows if
-  they share more of these keys than chance explains. Chance is how often a row has a partner with
-  its key within a log, and how often the part beside the time agrees.
+- `ORDERED`: the id of the decision with the action; the time with the action, with all else, or
+  with the propensity; 32 actions in a row, by their ids, and by which of them are equal, which no
+  renaming changes. Two logs share rows if they share more of these keys than chance explains.
+  Chance is how often a row has a partner with its key within a log, and how often the part beside
+  the time or the id agrees: ids may count from 0 in every log.
 - `COUNTED`: how often each (context, action, propensity) and each (context, propensity) occurs.
   Counts of two independent logs differ as two Poisson counts do. Counts of the same rows, sorted,
   shifted in time or thinned, differ far less.
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
 
 Keys: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
-IdentityKind: TypeAlias = Literal["unit", "time", "row"]
+IdentityKind: TypeAlias = Literal["unit", "decision", "time", "row"]
 
 SAMPLE = 512
 """Distinct keys of a view that a sketch keeps: those with the smallest hashes."""
@@ -49,7 +51,7 @@ RUN = 32
 """Actions in a row that make a key."""
 DIGITS = 6
 """Propensities are compared by so many digits."""
-ORDERED = ("time", "moment", "tick", "run", "pattern")
+ORDERED = ("decision", "time", "moment", "tick", "run", "pattern")
 COUNTED = ("content", "shape")
 FEWEST, LEAST, ERRORS, MOST_CHANCE = 3, 0.02, 5.0, 0.9
 """Of ordered keys two samples must have so many in common, and a share that exceeds chance by this
@@ -111,6 +113,8 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
     """
     if kind == "unit" and logs.unit is not None and logs.units is not None:
         return mix64(keys_of_ids(logs.units))[logs.unit]
+    if kind == "decision" and logs.decision is not None:
+        return mix64(logs.decision)
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
     return mix64(np.arange(start, start + len(logs), dtype=np.uint64))
@@ -316,13 +320,14 @@ class SketchBuilder:
         self._samples: dict[str, _Sample] = {}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
         self._times, self._pairs = _Sample(), _Sample()
-        self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time
+        self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time or the id
         self._bag = 0  # the sum of all keys, modulo 2^64: no order
 
     def add(self, logs: LoggedData) -> None:
         """The next partition."""
         kinds: list[IdentityKind] = ["row"]
         kinds += ["unit"] if logs.unit is not None else []
+        kinds += ["decision"] if logs.decision is not None else []
         kinds += ["time"] if logs.time is not None else []
         names = {str(kind): identities(logs, kind, self._rows) for kind in kinds}
         actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
@@ -334,6 +339,8 @@ class SketchBuilder:
         self._parts["time"].add(actions, {})
         self._parts["tick"].add(propensity, {})
         self._bag = (self._bag + int(mix64(pairs).sum(dtype=np.uint64))) % 2**64
+        if logs.decision is not None:
+            self._see("decision", mix64(mix64(logs.decision) ^ actions), names)
         if logs.time is not None:
             times = _times(logs)
             self._see("time", mix64(times ^ actions), names)
@@ -350,7 +357,8 @@ class SketchBuilder:
 
     def sketch(self) -> LogSketch:
         """Of all partitions so far."""
-        parts = {**self._parts, "moment": self._samples["content"]}
+        beside_id = self._parts["time"]  # the action
+        parts = {**self._parts, "decision": beside_id, "moment": self._samples["content"]}
         agreements = {name: part.agreement for name, part in parts.items()}
         views = {
             name: sample.view(agreements.get(name, 0.0)) for name, sample in self._samples.items()
@@ -361,6 +369,8 @@ class SketchBuilder:
         kind: IdentityKind = "row"
         if any("unit" in view.names for view in views.values()):
             kind = "unit"
+        elif "decision" in views:
+            kind = "decision"
         elif "time" in views and self._times.repeats <= TIME_REPEATS:
             kind = "time"
         return LogSketch(self._rows, kind, views)

@@ -10,7 +10,7 @@
     action = "item_id"
     reward = "click"
     propensity = "propensity_score"
-    time = "timestamp"           # also: unit, round, position
+    time = "timestamp"           # also: unit, decision, round, position
     segments = ["country"]
 
     [contexts]
@@ -48,7 +48,7 @@ from depsue.data.checks import require_r_max
 from depsue.errors import FileError, is_real, is_whole, require, short
 from depsue.files import write_synced
 
-ROLES = ("action", "reward", "propensity", "unit", "time", "round", "position")
+ROLES = ("action", "reward", "propensity", "unit", "time", "decision", "round", "position")
 EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapping writes one"
 
 
@@ -60,6 +60,7 @@ class LogMapping:
         action, reward: columns.
         propensity: column; None where there is none, and then `estimated` must say how.
         unit, time, round, position: columns, or None.
+        decision: column of ids that each name one decision, or None.
         r_max: the largest possible reward, after shift and cap.
         keep_position: the position whose rows are kept, where there are several.
         numeric: context columns of numbers.
@@ -81,6 +82,7 @@ class LogMapping:
     propensity: str | None = None
     unit: str | None = None
     time: str | None = None
+    decision: str | None = None
     round: str | None = None
     position: str | None = None
     r_max: float = 1.0

@@ -248,8 +248,10 @@ def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
 
 
 def as_exported(mapping: LogMapping) -> LogMapping:
-    """The campaign's mapping for files that the service writes: propensities are logged."""
+    """The campaign's mapping for files that the service writes, with propensities and ids."""
     logged = replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
+    if mapping.decision is None and "decision" not in mapping.columns:
+        logged = replace(logged, decision="decision")
     return replace(logged, kept=1.0, until=None)
 
 
@@ -318,7 +320,8 @@ def _table(
     if mapping.position is not None:
         columns[mapping.position] = [mapping.keep_position] * count
     columns |= _context_columns(contexts, mapping)
-    columns["decision"] = rows["id"]
+    named = as_exported(mapping).decision
+    columns |= {} if named is None else {named: rows["id"]}
     return pl.DataFrame(columns, strict=False)
 
 
