@@ -26,7 +26,6 @@ from depsue.serving.store import (
     new_ids,
     rewards,
 )
-from depsue.serving.writing import Spool
 
 DATA = Path(__file__).parent / "data"
 
@@ -110,13 +109,12 @@ def test_a_batch_is_written_whole_or_not_at_all(store: Store) -> None:
 
 def test_what_another_service_decided_for_a_key_is_told(store: Store) -> None:
     first, second = new_ids(2)
-    store.write([decision(first, key="k", asked="a")])
+    store.write([decision(first, key="k")])
     known = store.by_key(["k", "other"])
     assert known["k"].id == first and list(known) == ["k"]
-    if not store.is_file:
-        taken = store.write([decision(second, key="k", asked="a")])
-        assert taken["k"].id == first
-        assert [row.id for row in store.read()[0]] == [first]
+    assert store.write([decision(second, key="k")])["k"].id == first
+    assert [row.id for row in store.read()[0]] == [first]
+    assert store.write([decision(first, key="k")]) == {}  # the same decision again
 
 
 def test_campaigns_are_apart(store: Store, address: str) -> None:
@@ -131,24 +129,46 @@ def test_campaigns_are_apart(store: Store, address: str) -> None:
     assert other.events() == []
 
 
-def test_replay_keeps_what_was_answered(store: Store, tmp_path: Path) -> None:
-    written, lost, spooled, other = new_ids(4)
-    store.write([decision(written, key="k"), decision(lost, key="l")])  # "l" was never answered
-    spool = Spool(tmp_path / "spool")
-    spool.add([decision(spooled, key="l", decided_by="pi0")], [reward(spooled)], [lost])
-    spool.add([decision(other, key="k", decided_by="pi0")], [])
-    with (tmp_path / "spool" / "spool.jsonl").open("ab") as file:
-        file.write(b'{"decisions": [{"id"')  # the process died while writing
-    again = Spool(tmp_path / "spool")
-    again.add([], [reward(other, 0.0)])  # another takes over
-    for _ in range(2):  # twice is harmless
-        batch = again.read()
-        store.replay(batch.decisions, batch.rewards, batch.instead_of)
-    rows, earned = store.read(wait=60.0)
-    assert {row.id: row.key for row in rows} == {written: "k", spooled: "l", other: None}
-    assert {row.decision for row in earned} == {spooled, other}
-    again.clear()
-    assert not again.waiting and again.read().decisions == []
+def test_a_replayed_decision_is_stored_and_marked_if_its_key_has_another(store: Store) -> None:
+    first, outside, alone, doubtful = new_ids(4)
+    store.write([decision(first, key="k")])
+    waited = [decision(outside, key="k"), decision(alone, key="l"), decision(doubtful, key="k")]
+    assert store.replay(waited, {doubtful}, [reward(outside)]) == 1
+    assert store.replay(waited, {doubtful}, [reward(outside)]) == 0  # twice is harmless
+    with store.database.reading() as connection:
+        query = sa.select(decisions.c.id, decisions.c.key, decisions.c.twin).order_by("seq")
+        rows = [(id, key, bool(twin)) for id, key, twin in connection.execute(query)]
+    assert rows == [(first, "k", False), (alone, "l", False), (outside, "k", True)]
+    assert [row.id for row in store.read()[0]] == [first, alone]  # a twin is no evidence
+    assert store.by_key(["k"])["k"].id == first
+    assert (store.twins(), store.twins(round=2), store.counts()["policy"]) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_the_reward_that_was_received_first_stays_in_whatever_order(
+    store: Store, late: int
+) -> None:
+    (id,) = new_ids(1)
+    both = [reward(id, 1.0, 105.0, shown=3), reward(id, 0.0, 106.0)]
+    store.write([decision(id)], [both[late]])
+    store.replay([], (), [both[1 - late]])
+    _, earned = store.read(wait=60.0)
+    assert [(row.value, row.received, row.shown) for row in earned] == [(1.0, 105.0, 3)]
+
+
+def test_nothing_is_written_where_the_check_refuses(store: Store) -> None:
+    first, second, third = new_ids(3)
+    store.write([decision(first, key="k")])
+
+    def refuse(known: dict[str, Decision]) -> None:
+        assert [row.id for row in known.values()] == [first]
+        raise ConfigError("no")
+
+    with pytest.raises(ConfigError):
+        store.write([decision(second, key="k"), decision(third)], check=refuse)
+    assert [row.id for row in store.read()[0]] == [first]
+    store.write([decision(third)])  # the connection is as good as before
+    assert len(store.read()[0]) == 2
 
 
 def test_only_one_process_writes_to_a_file(tmp_path: Path) -> None:
@@ -201,8 +221,10 @@ def test_an_older_store_opens_with_all_that_it_holds_and_goes_on(old: str, first
         store.open()
         store.close()
     for campaign in ("spring", "autumn"):
+        expected[campaign]["counts"]["twins"] = 0
         for row in expected[campaign]["decisions"]:
-            row["decided_by"] = row.pop("arm")
+            row["decided_by"], row["twin"] = row.pop("arm"), False
+            del row["asked"]
         assert _content(old, campaign) == expected[campaign]
     store = Store(old, "spring", writing=True)
     store.open()
@@ -236,7 +258,7 @@ def test_a_newer_store_is_refused_and_not_touched(address: str, tmp_path: Path) 
         connection.execute(SCHEMA.versions.insert().values(version=9, at="later", depsue="9.0"))
     before = _bytes(tmp_path)
     for use in (Store(address, "spring", writing=True).open, Store(address, "spring").read):
-        with pytest.raises(FileError, match=r"knows, 2 or older\. Found: version 9 in .*newer dep"):
+        with pytest.raises(FileError, match=r"knows, 3 or older\. Found: version 9 in .*newer dep"):
             use()
     assert _bytes(tmp_path) == before
 

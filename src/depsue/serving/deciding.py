@@ -106,7 +106,6 @@ def decide(
                 context=_encode(request.context).decode(),
                 unit=None if request.unit is None else _encode(request.unit).decode(),
                 key=request.key,
-                asked=None if request.key is None else digest(request),
                 candidates=candidates,
             )
         )
@@ -145,16 +144,25 @@ def check_request(request: Decide, served: ServedPolicy) -> None:
 
 def digest(request: Decide) -> str:
     """Of what a request asks; the same key with another is a mistake."""
-    asked = [request.context, request.candidates, request.unit]
-    return hashlib.blake2b(_encode(asked), digest_size=16).hexdigest()
+    unit = None if request.unit is None else _encode(request.unit).decode()
+    return _digest(_encode(request.context).decode(), unit)
 
 
-def require_same_request(request: Decide, asked: str | None) -> None:
+def digest_of(decision: Decision) -> str:
+    """Of the request that a decision answered."""
+    return _digest(decision.context, decision.unit)
+
+
+def _digest(context: str, unit: str | None) -> str:
+    return hashlib.blake2b(_encode([context, unit]), digest_size=16).hexdigest()
+
+
+def require_same_request(request: Decide, asked: str) -> None:
     """Refuse a key that another request had."""
     require(
         asked == digest(request),
         "a key belongs to one request",
-        found=f"key {short(request.key)} with another context, unit or candidates",
+        found=f"key {short(request.key)} with another context or unit",
         cure="a new key for a new request",
         error=ConfigError,
     )

@@ -20,7 +20,9 @@ from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
 from depsue.errors import DataError, ModelMissing, PolicyError, short
+from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
+from depsue.savable import hash_of
 
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
@@ -123,12 +125,13 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
     catalogue = campaign.files.items(at)
-    made_in, choice = campaign.made_in(max(k, 1), hash)
     pi0 = campaign.pi0_today(at)
-    if choice.what == "pi0":
-        policy = pi0
+    if hash in (campaign.terms.pi0, hash_of(pi0)):  # needs no certificate, whatever became of one
+        policy, choice, made_in = pi0, PI0, 0
     else:
-        policy = campaign.widened(campaign.policy(max(k, 1), hash), catalogue)
+        made_in, choice = campaign.made_in(max(k, 1), hash)
+        loaded = campaign.policy(max(k, 1), hash)
+        policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
     mapping = campaign.files.mapping(at)
     return ServedPolicy(
         round=k,
@@ -139,8 +142,8 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         pi0=pi0,
         catalogue=catalogue,
         mapping=mapping,
-        credits=_credits(campaign, hash),
-        made_in=made_in if choice.what != "pi0" else 0,
+        credits={} if choice.what == "pi0" else _credits(campaign, hash),
+        made_in=made_in,
         missing=_missing(policy, pi0, mapping),
     )
 

@@ -19,7 +19,14 @@ import numpy as np
 import torch
 
 from depsue.errors import DepsueError, PolicyError
-from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
+from depsue.serving.deciding import (
+    Endpoint,
+    check_request,
+    decide,
+    digest,
+    digest_of,
+    require_same_request,
+)
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
@@ -70,7 +77,7 @@ class Worker:
         self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
         self._rng = np.random.default_rng()
-        self._pending: dict[str, str | None] = {}
+        self._pending: dict[str, str] = {}
         """Digests of requests that are decided and not yet durable, by key."""
         self._slots = threading.Semaphore(UNDER_WAY)
         self._thread = threading.Thread(target=self._run, name="depsue-worker", daemon=True)
@@ -170,7 +177,7 @@ class Worker:
     def _decided(self, calls: list[QueuedCall], served: ServedPolicy) -> Batch:
         batch = Batch(calls, served, [None] * len(calls))
         batch.known = self._known([request for call in calls for request in call.requests])
-        asked = {key: decision.asked for key, decision in batch.known.items()}
+        asked = {key: digest_of(known) for key, known in batch.known.items()}
         pending = dict(self._pending)
         for place, call in enumerate(calls):
             try:
@@ -249,12 +256,12 @@ class Worker:
 def _new_requests(
     requests: Sequence[Decide],
     served: ServedPolicy,
-    asked: dict[str, str | None],
-    pending: dict[str, str | None],
+    asked: dict[str, str],
+    pending: dict[str, str],
 ) -> list[Decide]:
     """The requests of a call that need a decision; keys that they bring are added to `pending`."""
     new: list[Decide] = []
-    keys: dict[str, str | None] = {}
+    keys: dict[str, str] = {}
     for request in requests:
         check_request(request, served)
         if request.key is not None:

@@ -259,7 +259,7 @@ class Writer:
             self._store.open()
             if self._spool.waiting:
                 lines = self._spool.read()
-                self._store.replay(lines.decisions, lines.rewards, lines.instead_of)
+                self._store.replay(lines.decisions, (), lines.rewards)
                 self._spool.clear()
                 log.info(
                     "spool replayed",
