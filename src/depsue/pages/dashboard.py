@@ -169,10 +169,11 @@ class Dashboard(Pages):
         glances = []
         for record in reversed(self._service.campaign.ledger.campaigns()):
             name = record.name
-            state = self._service.state if name == served else None
+            service = self._serving(name)
             try:
-                glances.append(glance(self._stories.of(self._open(name)), state))
+                glances.append(glance(self._stories.of(self._open(name)), service))
             except DepsueError as problem:
+                state = None if service is None else service.state
                 glances.append(Glance(name, path_of(name), state=state, problem=str(problem)))
         glances.sort(key=lambda campaign: campaign.name != served)
         return self._shown("overview.html", Overview(served, tuple(glances)), visit)

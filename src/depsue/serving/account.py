@@ -34,6 +34,7 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.folds import keys_of_ids
 from depsue.data.identity import keyed_folds
 from depsue.data.keys import mix64
+from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.served import ServedPolicy, as_text
@@ -111,6 +112,26 @@ class RecentDecisions:
     counts: ServedCounts
     first: float | None = None
     last: float | None = None
+
+    def __str__(self) -> str:
+        n, counts = self.counts.all, self.counts
+        if n == 0:
+            return "No decision was made yet."
+        made = [
+            f"{who} made {count:,}"
+            for who, count in (
+                ("the deployed policy", counts.policy),
+                ("its holdout", counts.holdout),
+                ("the current policy (pi0) in its place", counts.fallback),
+            )
+            if count
+        ]
+        new = "None" if counts.new == 0 else f"{counts.new:,} ({counts.novelty:.1%})"
+        return f"Of the last {counted(n, 'decision')}, {_joined(made)}. {new} showed a new item."
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def recent_decisions(store: Store, catalogue: Catalogue, most: int = RECENT) -> RecentDecisions:
@@ -438,6 +459,11 @@ class RoundAccount:
         elif promise.r_max is not None:
             r_max = promise.r_max
         return np.where((raw >= 0) & (raw <= r_max), raw, 0.0)
+
+    @property
+    def limits(self) -> tuple[float, float, float] | None:
+        """(mean, lower, upper) of the policy's reward, in rows that may be read."""
+        return self._policy.limits
 
     @property
     def promises(self) -> list[PromiseAccount]:

@@ -447,8 +447,9 @@ def _escaped(text: str) -> str:
 
 
 def gauges(service: Service) -> dict[str, float]:
-    """Values of the present moment."""
-    status, run = service.status, service.monitor.run
+    """Values of the present moment, from the status that pages show."""
+    status = service.status
+    counts = status.served.counts
     values = {
         "round": float(status.round),
         "waiting": float(status.waiting),
@@ -456,10 +457,16 @@ def gauges(service: Service) -> dict[str, float]:
         "spooled": float(status.store.spooled),
         "policy_refused": float(bool(status.problem)),
         "monitor_state": float(list(MonitorState).index(status.state)),
+        "policy_decides": float(status.decides.who == "policy"),
+        "closed_decisions": float(status.monitor.judged),
+        "served_decisions": float(counts.all),
     }
-    if run is not None and run.points:
-        point = run.points[-1]
-        mean, low, high = point.policy
-        values |= {"value": mean, "value_lower": low, "value_upper": high}
-        values |= {"novelty": point.novelty, "closed_decisions": float(point.n)}
+    if counts.all:
+        values["novelty"] = counts.novelty
+    if status.served.limits is not None:
+        _, values["value_lower"], values["value_upper"] = status.served.limits
+    for promise in status.served.promises[:1]:
+        known = {"value": promise.value, "value_lately": promise.recent, "floor": promise.floor,
+                 "margin": promise.margin}  # fmt: skip
+        values |= {name: value for name, value in known.items() if value is not None}
     return values

@@ -14,9 +14,8 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -24,7 +23,6 @@ import msgspec
 import numpy as np
 
 from depsue import defaults
-from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.campaigns.records import RoundLength
 from depsue.certificates import UnitRows
@@ -51,16 +49,10 @@ from depsue.serving.store import Store
 log = logging.getLogger(__name__)
 FEWEST, MOST = 100, 4000
 """Decisions that are read in one step: few while most are still open, more to catch up."""
-SHOWN = 0.05
-"""Error rate of the confidence sequences that pages show."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
 FEWEST_JUDGED = 100
 """Decisions before which the monitor says that it waits for data."""
-RECENT = 2000
-"""Newest decisions whose mean is looked at beside that of all: a fault may begin late."""
-FEWEST_HELD = 30
-"""Decisions of the holdout before which they are no estimate of pi0's value."""
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -151,122 +143,6 @@ class MonitorFinding:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.words}"
-
-
-@dataclass(frozen=True)
-class MonitorPoint:
-    """The live values at one time: mean and confidence sequence of the policy and of pi0.
-
-    Args:
-        at: of the newest decision.
-        n: decisions of the policy so far.
-        policy, pi0: (mean, lower, upper); pi0's from the holdout, None without one.
-        novelty: share of the policy's decisions that showed a new item.
-        margin: earned above the floor so far, an estimate; None where it is not known.
-    """
-
-    at: float
-    n: int
-    policy: tuple[float, float, float]
-    pi0: tuple[float, float, float] | None
-    novelty: float
-    margin: float | None
-
-
-@dataclass(frozen=True)
-class PointEstimate:
-    """What the served policy earns and what it is held against: estimates, no test uses them.
-
-    Args:
-        name: of the promise.
-        decisions: of the policy that are counted.
-        value: the mean reward of them; None before there is one.
-        recent: the same of the newest 2,000 or so.
-        floor: the least value that the promise allows: its share of pi0's mean on the holdout, or
-            without a holdout of pi0's value by importance weights; None while that is not known.
-    """
-
-    name: str
-    decisions: int
-    value: float | None
-    recent: float | None
-    floor: float | None
-
-    @property
-    def below(self) -> bool:
-        """Whether a mean lies below the floor."""
-        means = (self.value, self.recent)
-        floor = self.floor
-        return floor is not None and any(mean is not None and mean < floor for mean in means)
-
-    @property
-    def margin(self) -> float | None:
-        """Earned above the floor so far, summed over decisions; None while it is not known."""
-        if self.value is None or self.floor is None:
-            return None
-        return self.decisions * (self.value - self.floor)
-
-    def __str__(self) -> str:
-        value = "not known" if self.value is None else f"{self.value:.4g}"
-        recent = "" if self.recent is None else f", {self.recent:.4g} lately"
-        floor = "not known yet" if self.floor is None else f"{self.floor:.4g}"
-        return f"value {value}{recent}; floor {floor}; {self.decisions:,} decisions"
-
-
-class PromiseValue:
-    """Sums up what a promise's reward was, for `PointEstimate`.
-
-    Args:
-        promise: whose.
-        held_out: whether a holdout measures pi0.
-    """
-
-    def __init__(self, promise: Promise, *, held_out: bool) -> None:
-        self._promise, self._held_out = promise, held_out
-        self._n, self._sum = 0, 0.0
-        self._n_pi0, self._sum_pi0 = 0, 0.0
-        self._newest: deque[tuple[int, float]] = deque()
-        self._n_newest = 0
-
-    def add(self, reward: FloatArray, held: Mask, w0: FloatArray) -> None:
-        """Take in (n,) rewards within their range.
-
-        Args:
-            reward: of decisions of the policy and of its holdout.
-            held: (n,) whether the holdout decided.
-            w0: (n,) weights for pi0, by items.
-        """
-        own = reward[~held]
-        self._n += len(own)
-        self._sum += float(own.sum())
-        if len(own):
-            self._newest.append((len(own), float(own.sum())))
-            self._n_newest += len(own)
-        while self._n_newest - self._newest_first >= RECENT:
-            self._n_newest -= self._newest.popleft()[0]
-        of_pi0 = reward[held] if self._held_out else reward * w0
-        self._n_pi0 += len(of_pi0)
-        self._sum_pi0 += float(of_pi0.sum())
-
-    @property
-    def _newest_first(self) -> float:
-        return self._newest[0][0] if self._newest else math.inf
-
-    @property
-    def estimate(self) -> PointEstimate:
-        """As it stands."""
-        floor, ratio = self._promise.floor.absolute, self._promise.floor.ratio
-        if ratio is not None:
-            known = self._n_pi0 >= FEWEST_HELD
-            floor = ratio * self._sum_pi0 / self._n_pi0 if known else None
-        recent = sum(total for _, total in self._newest) / max(self._n_newest, 1)
-        return PointEstimate(
-            name=self._promise.name,
-            decisions=self._n,
-            value=self._sum / self._n if self._n else None,
-            recent=recent if self._n else None,
-            floor=floor,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -502,35 +378,6 @@ class ClosedDecisions:
         return np.array([as_text(row.get(column)) == as_text(value) for row in self.contexts])
 
 
-class ConfidenceSequence:
-    """A mean with a confidence sequence: right at all times together in 95% of runs.
-
-    Args:
-        r_max: values lie in [0, r_max].
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self._scales = SMOOTHING_SCALES * r_max
-        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
-        self.n, self._sum, self._r_max = 0, 0.0, r_max
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values."""
-        self._low += log_sums(values, self._scales)
-        self._high += log_sums(self._r_max - values, self._scales)
-        self.n += len(values)
-        self._sum += float(values.sum())
-
-    @property
-    def limits(self) -> tuple[float, float, float]:
-        """(mean, lower, upper)."""
-        if self.n == 0:
-            return math.nan, 0.0, self._r_max
-        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
-        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
-        return self._sum / self.n, low, high
-
-
 class ContextDrift:
     """Whether contexts are still like those of the logs that certified the policy.
 
@@ -578,7 +425,6 @@ class MonitorRun:
         length: decisions that the round is for; starts of a fault are spread over them.
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
-        points: the live values over time.
         mismatched: rewards that name another item than was decided.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
@@ -591,7 +437,6 @@ class MonitorRun:
     length: int = defaults.WATCHED
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
-    points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
     unusable: int = 0
     unjudged: int = 0
@@ -620,19 +465,9 @@ class MonitorRun:
             cycle=self.settings.cycle,
         )
         """Against all promises together, and by part."""
-        self._policy = ConfidenceSequence(mapping.r_max)
-        self._pi0 = ConfidenceSequence(mapping.r_max)
-        self._novel = 0
-        held_out = self.settings.holdout > 0
-        self._values = {
-            promise.name: PromiseValue(promise, held_out=held_out) for promise in self.promises
-        }
         self._limit = FEWEST
         self.after = self.epoch.after
         """The newest decision that was taken in."""
-        size = len(self.served.catalogue)
-        self.shown: IntArray = np.zeros(size, dtype=np.int64)
-        self.earned: FloatArray = np.zeros(size)
         # new items first: a fault that is about them then moves whole bins of the propensity test
         self._order = np.argsort(~self.served.catalogue.novel, kind="stable")
 
@@ -670,10 +505,6 @@ class MonitorRun:
             words = "pi0 serves: there is nothing to fall back to"
             return [MonitorFinding("pi0", MonitorState.HEALTHY, words)]
         findings = [_finding(part) for part in self.evidence.parts]
-        for estimate in self.estimates:
-            if estimate.decisions >= FEWEST_JUDGED:
-                state = MonitorState.WATCH if estimate.below else MonitorState.HEALTHY
-                findings.append(MonitorFinding(f"{estimate.name}, mean", state, str(estimate)))
         if self.unusable:
             words = f"{self.unusable:,} rewards are outside their range, and count at their worst"
             findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
@@ -695,11 +526,6 @@ class MonitorRun:
     def grave(self) -> list[MonitorFinding]:
         """Those for which the policy must stop."""
         return [finding for finding in self.findings if finding.state is MonitorState.STOPPED]
-
-    @property
-    def estimates(self) -> list[PointEstimate]:
-        """What each promise's reward was, and its floor."""
-        return [value.estimate for value in self._values.values()]
 
     @property
     def waits(self) -> bool:
@@ -783,41 +609,13 @@ class MonitorRun:
         return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
 
     def _note(self, closed: ClosedDecisions) -> None:
-        """Add to the live values, which pages show and no test uses."""
+        """Count what no promise rests on: contexts that move, rewards of other items."""
         if self.drift is not None:
             self.drift.add(self.served.reader.contexts(closed.contexts))
         decided = dict(zip(closed.ids, closed.action.tolist(), strict=True))
         self.mismatched += sum(
             row.shown is not None and row.shown != decided.get(row.decision, row.shown)
             for row in closed.rewards
-        )
-        reward = self._reward(closed)
-        judgeable = closed.judgeable
-        usable = judgeable & in_range(reward, self.served.mapping.r_max)
-        held, own, action = closed.held & usable, ~closed.held & usable, closed.action
-        self._policy.add(reward[own])
-        if held.any():
-            self._pi0.add(reward[held])
-        self._novel += int((self.served.catalogue.novel[action] & own).sum())
-        self.shown += np.bincount(action[own], minlength=len(self.shown))
-        self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
-        _, w0 = closed.weighed("items")
-        for promise in self.promises:
-            earned = self._reward(closed, promise)
-            mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
-            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask])
-        n = self._policy.n
-        if not n or (self.points and n < 1.02 * self.points[-1].n):
-            return
-        self.points.append(
-            MonitorPoint(
-                at=float(closed.at[-1]),
-                n=n,
-                policy=self._policy.limits,
-                pi0=self._pi0.limits if self._pi0.n else None,
-                novelty=self._novel / n,
-                margin=self.estimates[0].margin,
-            )
         )
 
 

@@ -29,9 +29,16 @@ import torch
 
 from depsue.campaigns import Campaign
 from depsue.errors import DepsueError, require
+from depsue.serving.account import (
+    PromiseAccount,
+    RecentDecisions,
+    RoundAccount,
+    ServedCounts,
+    recent_decisions,
+)
 from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
-from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState, PointEstimate
+from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.served import ServedPolicy, load_served, what_serves
 from depsue.serving.settings import SPOOL, ServingSettings, store_address
 from depsue.serving.stops import EventLog, Stops
@@ -83,7 +90,6 @@ class MonitorStatus:
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
         mismatched: rewards that name another item than was decided.
-        values: what each promise's reward was, and its floor.
         tests: every one, as it stands.
     """
 
@@ -93,7 +99,6 @@ class MonitorStatus:
     unusable: int
     unjudged: int
     mismatched: int
-    values: list[PointEstimate]
     tests: list[MonitorFinding]
 
 
@@ -111,6 +116,23 @@ class StoreStatus:
 
 
 @dataclass(frozen=True)
+class ServedStatus:
+    """What the round has served so far.
+
+    Args:
+        counts: closed decisions of the round, by who made them.
+        promises: what each promise's reward was, in learn and select rows, and its floor.
+        limits: (mean, lower, upper) of the policy's reward in these rows, a confidence sequence.
+        read_at: when all that had closed was last read, in seconds since 1970; None before.
+    """
+
+    counts: ServedCounts
+    promises: list[PromiseAccount]
+    limits: tuple[float, float, float] | None
+    read_at: float | None
+
+
+@dataclass(frozen=True)
 class ServiceStatus:
     """Where a service stands; `GET /v1/status` is this record.
 
@@ -119,11 +141,13 @@ class ServiceStatus:
         state, says: one of five states, as a word and as pages say it.
         reason: why it is in that state, in words.
         decides: who decides now, and why; the draw goes by the same answer.
+        since: when that began, in seconds since 1970; None where it is not known.
         ready: whether a decision can be made now; not_ready: why not, "" if it can.
         round: the round that is served in.
         policy, what, novelty: of what is deployed in it.
         made_in: the round that made that policy: an earlier one after a rollback; 0 for pi0.
         holdout: share of traffic that stays on pi0.
+        served: what the round has served so far.
         monitor, store: how they stand.
         problem: why a newer policy is not served; "" if there is none.
         waiting: decisions and rewards that wait.
@@ -134,6 +158,7 @@ class ServiceStatus:
     says: str
     reason: str
     decides: Decider
+    since: float | None
     ready: bool
     not_ready: str
     round: int
@@ -142,6 +167,7 @@ class ServiceStatus:
     novelty: float
     made_in: int
     holdout: float
+    served: ServedStatus
     monitor: MonitorStatus
     store: StoreStatus
     problem: str
@@ -197,6 +223,9 @@ class Service:
             self.monitor.begin,
             alone=self.store.is_file,
         )
+        self.account = RoundAccount.of(campaign, self.served, settings)
+        """What the round has served so far."""
+        self._deciding: tuple[tuple[str, bool, int, str], float | None] | None = None
         self._ending = threading.Event()
         # the watcher looks, and so does a person's request that resumes the policy
         self._turning = threading.Lock()
@@ -232,6 +261,30 @@ class Service:
 
     def decider(self) -> Decider:
         """Who decides now: every batch is drawn by this answer."""
+        decider = self._decider()
+        regime = (decider.who, decider.fallback, self.served.round, self.served.hash)
+        if self._deciding is None or self._deciding[0] != regime:
+            # a process that has just begun does not know when this did; `_since` asks the records
+            self._deciding = regime, None if self._deciding is None else self._clock()
+        return decider
+
+    def _since(self, decider: Decider) -> float | None:
+        """When that answer began: as recorded, or as this process saw it change."""
+        standing = self._stops.standing
+        if standing:
+            return min(stop.at for stop in standing)
+        changed = None if self._deciding is None else self._deciding[1]
+        if changed is not None or decider.fallback or decider.who == "nobody":
+            return changed
+        served = self.served
+        began = [
+            event.at
+            for event in self.events
+            if event.kind == "watch" and (event.round, event.policy) == (served.round, served.hash)
+        ]
+        return began[-1] if began else None
+
+    def _decider(self) -> Decider:
         served, gone = self.served, self.worker.gone
         if gone and self.settings.on_gone == "stop":
             return Decider("nobody", f"decisions cannot be stored: {gone}")
@@ -259,13 +312,17 @@ class Service:
         if decider.fallback or decider.who == "nobody":
             return MonitorState.NOT_WATCHED, decider.why
         state = self.monitor.state
+        below = [str(promise) for promise in self.account.promises if promise.below]
+        if decider.who == "policy" and state is not MonitorState.WATCH and below:
+            return MonitorState.WATCH, f"a mean lies below its floor ({'; '.join(below)})"
         if state is MonitorState.WAITING:
             run = self.monitor.run
             judged = 0 if run is None else run.evidence.n
             return state, f"{judged:,} decisions were judged so far"
         if state is MonitorState.HEALTHY:
             return state, "no evidence of a breach"
-        return state, "; ".join(str(test) for test in self.monitor.findings if test.state is state)
+        marked = [str(test) for test in self.monitor.findings if test.state is state]
+        return state, "; ".join([*marked, *(f"below its floor: {words}" for words in below)])
 
     @property
     def status(self) -> ServiceStatus:
@@ -279,6 +336,7 @@ class Service:
             says=state.words,
             reason=reason,
             decides=decider,
+            since=self._since(decider),
             ready=not not_ready,
             not_ready=not_ready,
             round=served.round,
@@ -287,11 +345,16 @@ class Service:
             novelty=served.novelty,
             made_in=served.made_in,
             holdout=self.settings.holdout,
+            served=self._served_status(),
             monitor=self._monitor_status(),
             store=StoreStatus(self.worker.gone, self.spool.waiting),
             problem=self.problem,
             waiting=self.worker.waiting,
         )
+
+    def _served_status(self) -> ServedStatus:
+        account = self.account
+        return ServedStatus(account.counts, account.promises, account.limits, account.read_at)
 
     def _monitor_status(self) -> MonitorStatus:
         run, permit = self.monitor.run, self.monitor.permit
@@ -303,7 +366,6 @@ class Service:
             unusable=0 if run is None else run.unusable,
             unjudged=0 if run is None else run.unjudged,
             mismatched=0 if run is None else run.mismatched,
-            values=[] if run is None else run.estimates,
             tests=self.monitor.findings,
         )
 
@@ -343,6 +405,7 @@ class Service:
             self.problem = str(problem)
             return
         self.monitor.begin(served)  # before its first decision
+        self.account = RoundAccount.of(self.campaign, served, self.settings)
         self.served, self.problem = served, ""
         log.info(
             "policy", extra={"round": served.round, "policy": served.hash, "what": served.what}
@@ -359,10 +422,18 @@ class Service:
         if grave and not self.stopped:
             self.stop_policy("; ".join(str(finding) for finding in grave), "the monitor")
 
+    def count(self, now: float | None = None) -> None:
+        """Take in what has closed, for those who look at pages; nothing is decided by it."""
+        self.account.take_in(self.reader, self._clock() if now is None else now)
+
+    def recent(self) -> RecentDecisions:
+        """The newest decisions; a StoreGone while the store cannot be read."""
+        return recent_decisions(self.reader, self.served.catalogue)
+
     def turn(self) -> None:
         """One turn of the watcher: each step is tried, whatever became of the one before."""
         with self._turning:
-            for step in (self.take_up, self._stops.settle, self.look):
+            for step in (self.take_up, self._stops.settle, self.look, self.count):
                 try:
                     step()
                 except StoreGone:

@@ -358,6 +358,18 @@ class Store:
             )
             return rows, list(connection.execute(earned).all())
 
+    def newest(self, most: int, columns: Sequence[str]) -> list[sa.Row[Any]]:
+        """The newest decisions with `at` and these columns, newest first; twins are left out."""
+        names = dict.fromkeys(["at", *columns])
+        query = (
+            sa.select(*(decisions.c[name] for name in names))
+            .where(decisions.c.campaign == self.campaign, sa.not_(decisions.c.twin))
+            .order_by(decisions.c.seq.desc())
+            .limit(most)
+        )
+        with self._reading() as connection:
+            return list(connection.execute(query).all())
+
     def counts(self) -> dict[str, int]:
         """Decisions by who decided, twins apart from them, and rewards."""
         by_decider = (
