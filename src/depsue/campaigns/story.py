@@ -169,8 +169,8 @@ class Concern:
                 "that rest on the declaration are in doubt."
             )
         return (
-            "The policy that is deployed was certified in an earlier round, with the margin of that "
-            "time; nothing certifies anew that all deployments together stay above the floor."
+            "The deployed policy was certified in an earlier round, with the margin of that time; "
+            "nothing certifies anew that all deployments together stay above the floor."
         )
 
 

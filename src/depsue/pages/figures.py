@@ -276,13 +276,12 @@ def _live_value(live: Live) -> Figure:
     marks: list[Mark] = []
     shown: list[float] = []
     late = _second_half(values)
-    for name, colour, of in (
-        ("pi0, holdout", "grey", lambda value: value.pi0),
-        ("policy", "blue", lambda value: value.policy),
-    ):
-        known = [(value.at, of(value)) for value in values if of(value) is not None]
-        if known:
-            marks += _with_band(name, tuple(at for at, _ in known), [y for _, y in known], colour)
+    held = [(value.at, value.pi0) for value in values if value.pi0 is not None]
+    if held:
+        at, limits = tuple(at for at, _ in held), [limits for _, limits in held]
+        marks += _with_band("pi0, holdout", at, limits, "grey")
+    own = [(value.at, value.policy) for value in values if value.policy is not None]
+    marks += _with_band("policy", tuple(at for at, _ in own), [y for _, y in own], "blue")
     shown += [x for value in late for x in (*(value.policy or ()), *(value.pi0 or ())[:1])]
     newest = [(value.at, value.recent) for value in values if value.recent is not None]
     if newest:

@@ -252,15 +252,16 @@ def _troubles(
         )
     if store.spooled:
         yield (
-            "Decisions wait in the journal on this machine to be written to the store. That happens "
-            "by itself once the store answers. Do not delete the campaign's folder until then."
+            "Decisions wait in the journal on this machine to be written to the store. That "
+            "happens by itself once the store answers. Do not delete the campaign's folder until "
+            "then."
         )
     if monitor.twins:
         verb = plural(monitor.twins, "is a twin", "are twins")
         yield (
             f"{counted(monitor.twins, 'decision')} {verb}: a key was decided a second time while "
-            "the store was gone. Twins are no evidence and no rows of the next logs, and the margin "
-            "is charged as if they had earned nothing. There is nothing to do."
+            "the store was gone. Twins are no evidence and no rows of the next logs, and the "
+            "margin is charged as if they had earned nothing. There is nothing to do."
         )
     if monitor.set_aside:
         verb = plural(monitor.set_aside, "is", "are")
@@ -272,9 +273,9 @@ def _troubles(
     if monitor.unusable:
         verb = plural(monitor.unusable, "lies", "lie")
         yield (
-            f"{counted(monitor.unusable, 'reward')} {verb} outside the declared range and counts at "
-            "its worst. Send rewards in the units of the logs; mind that with --combine sum several "
-            "rewards of a decision add up, and that the default reward must lie in the range."
+            f"{counted(monitor.unusable, 'reward')} {verb} outside the declared range; the monitor "
+            "takes each at its worst. Send rewards in the units of the logs. With --combine sum, "
+            "several rewards of a decision add up; the default reward must lie in the range, too."
         )
     if monitor.unjudged:
         verb = plural(monitor.unjudged, "has", "have")

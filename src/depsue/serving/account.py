@@ -32,7 +32,7 @@ from depsue.certificates.folds import NAMES
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.folds import keys_of_ids
-from depsue.data.identity import keyed_folds
+from depsue.data.identity import IdentityKind, keyed_folds
 from depsue.data.keys import mix64
 from depsue.plural import counted
 from depsue.promises import Promise
@@ -327,7 +327,7 @@ class RoundAccount:
             for promise in explore.promises
             if promise.name in first
         }
-        kind = "decision" if served.mapping.unit is None else "unit"
+        kind: IdentityKind = "decision" if served.mapping.unit is None else "unit"
         folds = campaign.ledger.registration_ahead(
             campaign.name, served.round, kind, explore.fractions
         )
@@ -434,7 +434,9 @@ class RoundAccount:
         if self.folds.kind == "decision":
             return self._of_read_folds([row.id for row in rows])
         readable = np.zeros(len(rows), dtype=bool)
-        units = [None if row.unit is None else msgspec.json.decode(row.unit) for row in rows]
+        units: list[Any] = [
+            None if row.unit is None else msgspec.json.decode(row.unit) for row in rows
+        ]
         for kind in (int, str):  # as columns of one type have them
             mine = [place for place, unit in enumerate(units) if type(unit) is kind]
             if mine:
