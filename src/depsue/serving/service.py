@@ -34,7 +34,7 @@ from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState, PointEstimate
 from depsue.serving.served import ServedPolicy, load_served, what_serves
 from depsue.serving.settings import SPOOL, ServingSettings, store_address
-from depsue.serving.stops import EventLog, Stops
+from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Spool
@@ -80,6 +80,8 @@ class MonitorStatus:
         permit: whether the policy may explore.
         judged: decisions of the policy and its holdout that were judged, since it began to serve.
         behind: decisions that the last look took in without coming to an end; 0 if it came to one.
+        set_aside: decisions that are stamped ahead of the clock, and are not judged.
+        twins: second decisions of a key, made while the store was gone, which are not judged.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
         mismatched: rewards that name another item than was decided.
@@ -90,6 +92,8 @@ class MonitorStatus:
     permit: PermitStatus
     judged: int
     behind: int
+    set_aside: int
+    twins: int
     unusable: int
     unjudged: int
     mismatched: int
@@ -119,6 +123,7 @@ class ServiceStatus:
         state, says: one of five states, as a word and as pages say it.
         reason: why it is in that state, in words.
         decides: who decides now, and why; the draw goes by the same answer.
+        stops: those that no resume has named, oldest first; a resume sends their ids.
         ready: whether a decision can be made now; not_ready: why not, "" if it can.
         round: the round that is served in.
         policy, what, novelty: of what is deployed in it.
@@ -134,6 +139,7 @@ class ServiceStatus:
     says: str
     reason: str
     decides: Decider
+    stops: list[StopStatus]
     ready: bool
     not_ready: str
     round: int
@@ -188,15 +194,11 @@ class Service:
             settings,
             clock=clock,
         )
-        self._events = EventLog(self.reader, self.worker.writer.record_event)
-        self.monitor = Monitor(campaign, settings, self.reader, self._events, ticks=ticks)
-        self._stops = Stops(
-            folder,
-            self._events,
-            lambda: self.served,
-            self.monitor.begin,
-            alone=self.store.is_file,
+        self._events = EventLog(self.reader, self.worker.writer.record)
+        self.monitor = Monitor(
+            campaign, settings, self.reader, self._events, clock=clock, ticks=ticks
         )
+        self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
         self._ending = threading.Event()
         # the watcher looks, and so does a person's request that resumes the policy
         self._turning = threading.Lock()
@@ -211,9 +213,8 @@ class Service:
             found=f"another process serves {self.campaign.name!r} from {self.store.name}",
             cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
         )
-        self._stops.remember()  # before the first decision, whether the store is there or not
+        self._stops.read_disk()  # whether the store is there or not
         self.worker.start()
-        self._stops.remember_recorded()
         self.turn()  # a first look; where it cannot come to an end, pi0 decides until one does
         self._watcher.start()
 
@@ -227,7 +228,7 @@ class Service:
 
     @property
     def stopped(self) -> str:
-        """Why pi0 decides in place of the policy; "" while the policy decides."""
+        """Why the policy was stopped; "" if every stop was named by a resume."""
         return self._stops.reason
 
     def decider(self) -> Decider:
@@ -235,8 +236,9 @@ class Service:
         served, gone = self.served, self.worker.gone
         if gone and self.settings.on_gone == "stop":
             return Decider("nobody", f"decisions cannot be stored: {gone}")
-        if self.stopped:
-            return Decider("pi0", self.stopped, fallback=True)
+        stopped = self.stopped or self._stops.unread
+        if stopped:
+            return Decider("pi0", stopped, fallback=True)
         if gone:
             return Decider("pi0", f"the store of decisions is gone: {gone}", fallback=True)
         if served.is_pi0:
@@ -279,6 +281,7 @@ class Service:
             says=state.words,
             reason=reason,
             decides=decider,
+            stops=self._stops.standing,
             ready=not not_ready,
             not_ready=not_ready,
             round=served.round,
@@ -300,6 +303,8 @@ class Service:
             permit=PermitStatus(None if refusal else self._clock() + left, refusal),
             judged=0 if run is None else run.evidence.n,
             behind=self.monitor.behind,
+            set_aside=0 if run is None else run.set_aside,
+            twins=self.monitor.twins,
             unusable=0 if run is None else run.unusable,
             unjudged=0 if run is None else run.unjudged,
             mismatched=0 if run is None else run.mismatched,
@@ -312,13 +317,19 @@ class Service:
         """Epochs, stops and resumptions, oldest first, as they were last read."""
         return list(self._events.newest)
 
-    def stop_policy(self, reason: str, by: str) -> None:
-        """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
-        self._stops.stop(reason, by)
+    def stop_policy(self, reason: str, by: str) -> StopStatus:
+        """Let pi0 decide from now on, also after a restart, until a resume names this stop."""
+        return self._stops.stop(reason, by)
 
-    def resume_policy(self, reason: str, by: str) -> None:
-        """Let the policy decide again, watched anew."""
-        self._stops.resume(reason, by)
+    def resume_policy(self, stops: Sequence[str], reason: str, by: str) -> None:
+        """Name stops; once none is left the policy decides again, watched anew.
+
+        Args:
+            stops: ids that the author saw, as `status` lists them.
+            reason: in words.
+            by: who.
+        """
+        self._stops.resume(stops, reason, by)
         self.turn()  # the monitor looks first
 
     def rewards(self, reports: Sequence[RewardReport]) -> list[Reward]:
@@ -342,7 +353,7 @@ class Service:
                 log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
-        self.monitor.begin(served)  # before its first decision
+        self.monitor.begin(served, stopped=bool(self.stopped))  # before its first decision
         self.served, self.problem = served, ""
         log.info(
             "policy", extra={"round": served.round, "policy": served.hash, "what": served.what}
@@ -356,8 +367,11 @@ class Service:
             stopped=bool(self.stopped),
             ending=self._ending,
         )
-        if grave and not self.stopped:
-            self.stop_policy("; ".join(str(finding) for finding in grave), "the monitor")
+        run = self.monitor.run
+        if grave and run is not None and not self.stopped:
+            # the id is of the evidence: who resumes names it once, whichever service stopped first
+            reason = "; ".join(str(finding) for finding in grave)
+            self._stops.stop(reason, "the monitor", id=f"monitor-{run.epoch.id}")
 
     def turn(self) -> None:
         """One turn of the watcher: each step is tried, whatever became of the one before."""

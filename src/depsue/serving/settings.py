@@ -17,9 +17,9 @@ from depsue.files import write_file
 
 STORE = "decisions.db"
 SPOOL = "spool"
-STOPPED = "stopped.json"
-STOPPED_BEFORE = "tripped.json"
-"""What that file was called in the first version."""
+STOPS = "stops.jsonl"
+STOPPED, STOPPED_BEFORE = "stopped.json", "tripped.json"
+"""Where earlier versions wrote a stop."""
 FILE = "serving.json"
 RULES = ("first", "largest", "sum")
 

@@ -30,7 +30,7 @@ from depsue.errors import DepsueError, FileError
 from depsue.files import sync_folder
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, EventKind, Reward, Store, StoreGone
+from depsue.serving.store import Decision, Reward, Store, StoreGone
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
@@ -139,11 +139,10 @@ class Writer:
         """Commit a batch, after those before it."""
         self._batches.put(batch)
 
-    def record_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
-        """Record an event of the monitor from any thread; a StoreGone if it cannot be done now."""
+    def record(self, write: Callable[[Store], None]) -> None:
+        """Have something written to the store, from any thread; a StoreGone if not now."""
         done: SimpleQueue[Exception | None] = SimpleQueue()
-        add = self._store.add_event
-        self._events.put(_QueuedEvent(lambda: add(kind, round, policy, reason, by), done))
+        self._events.put(_QueuedEvent(lambda: write(self._store), done))
         if not self._thread.is_alive():
             self._record_events()
         try:
