@@ -324,8 +324,6 @@ class Monitor:
         self._events, self._clock, self._ticks = events, clock, ticks
         self._epoch: MonitorEpoch | None = None
         self.permit = Permit(settings.permit, ticks)
-        self.twins = 0
-        """Second decisions of a key, in the present round."""
         self.behind = 0
         """Decisions that the last look took in without coming to an end; 0 if it came to one."""
         self.run: MonitorRun | None = None
@@ -402,7 +400,6 @@ class Monitor:
             if run is None:
                 return []
             complete = self._taken_in(run, now, stopped=stopped, ending=ending)
-            self.twins = self._store.twins(served.round)
         except Exception as problem:
             self.permit.note(f"the monitor cannot look: {short(str(problem), 300)}")
             raise

@@ -5,7 +5,7 @@ the `Monitor` watches, `Stops` remembers why pi0 decides in place of the policy,
 which policy serves. Once a second one thread, the watcher, asks the ledger for a newer policy,
 settles stops with other services, and lets the monitor look.
 
-**Who decides** is asked in one place, `Service.decider`. Every batch is drawn by its answer, and
+**Who decides** is asked in one place, `Service.who_decides`. Every batch is drawn by its answer;
 `Service.status`, which pages, /readyz and metrics read, repeats it. The policy decides only if
 
 1. every stop that is known here was named by a resume, and the stops of before could be read,
@@ -28,16 +28,17 @@ from typing import Literal
 import torch
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.secret import secret_of
 from depsue.errors import DepsueError, require
 from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState, PointEstimate
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, ServingSettings, store_address
+from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Spool
+from depsue.serving.writing import Journal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -45,7 +46,7 @@ REFRESH = 1.0
 
 
 @dataclass(frozen=True)
-class Decider:
+class WhoDecides:
     """Who decides now, and why.
 
     Args:
@@ -81,7 +82,6 @@ class MonitorStatus:
         judged: decisions of the policy and its holdout that were judged, since it began to serve.
         behind: decisions that the last look took in without coming to an end; 0 if it came to one.
         set_aside: decisions that are stamped ahead of the clock, and are not judged.
-        twins: second decisions of a key, made while the store was gone, which are not judged.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
         mismatched: rewards that name another item than was decided.
@@ -93,7 +93,6 @@ class MonitorStatus:
     judged: int
     behind: int
     set_aside: int
-    twins: int
     unusable: int
     unjudged: int
     mismatched: int
@@ -106,12 +105,16 @@ class StoreStatus:
     """How the store stands.
 
     Args:
-        gone: why it cannot be written to; "" while it can.
-        spooled: whether something waits in the spool.
+        gone: why it does not answer; "" while it does.
+        journalled: decisions and rewards in the journal, which wait for it.
+        damaged: lines of the journal that could not be read, and were set aside.
+        twins: keys with a second decision, made while the store was gone.
     """
 
     gone: str
-    spooled: bool
+    journalled: int
+    damaged: int
+    twins: int
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class ServiceStatus:
     state: MonitorState
     says: str
     reason: str
-    decides: Decider
+    decides: WhoDecides
     stops: list[StopStatus]
     ready: bool
     not_ready: str
@@ -181,17 +184,17 @@ class Service:
         folder, address = campaign.files.folder, store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
-        self.spool = Spool(folder / SPOOL)
+        self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
         self.worker = Worker(
             self.store,
-            Store(address, campaign.name),  # the worker's thread has a connection of its own
-            self.spool,
+            self.journal,
             lambda: self.served,
             self.fallback,
             settings,
+            secret_of(campaign),
             clock=clock,
         )
         self._events = EventLog(self.reader, self.worker.writer.record)
@@ -231,30 +234,32 @@ class Service:
         """Why the policy was stopped; "" if every stop was named by a resume."""
         return self._stops.reason
 
-    def decider(self) -> Decider:
+    def who_decides(self) -> WhoDecides:
         """Who decides now: every batch is drawn by this answer."""
         served, gone = self.served, self.worker.gone
         if gone and self.settings.on_gone == "stop":
-            return Decider("nobody", f"decisions cannot be stored: {gone}")
+            return WhoDecides("nobody", f"decisions cannot be stored: {gone}")
         stopped = self.stopped or self._stops.unread
         if stopped:
-            return Decider("pi0", stopped, fallback=True)
+            return WhoDecides("pi0", stopped, fallback=True)
         if gone:
-            return Decider("pi0", f"the store of decisions is gone: {gone}", fallback=True)
+            return WhoDecides("pi0", f"the store of decisions is gone: {gone}", fallback=True)
+        if not self.worker.writer.live:
+            return WhoDecides("pi0", "decisions in the journal wait for the store", fallback=True)
         if served.is_pi0:
             why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
-            return Decider("pi0", why)
+            return WhoDecides("pi0", why)
         refusal = self.monitor.refusal(served)
         if refusal:
-            return Decider("pi0", f"not watched: {refusal}", fallback=True)
-        return Decider("policy", f"{served.what}, of round {served.made_in}")
+            return WhoDecides("pi0", f"not watched: {refusal}", fallback=True)
+        return WhoDecides("policy", f"{served.what}, of round {served.made_in}")
 
     @property
     def state(self) -> MonitorState:
         """How the service stands."""
-        return self._stands(self.decider())[0]
+        return self._stands(self.who_decides())[0]
 
-    def _stands(self, decider: Decider) -> tuple[MonitorState, str]:
+    def _stands(self, decider: WhoDecides) -> tuple[MonitorState, str]:
         """(state, why) that follow from who decides."""
         if self.stopped:
             return MonitorState.STOPPED, self.stopped
@@ -272,7 +277,7 @@ class Service:
     @property
     def status(self) -> ServiceStatus:
         """Where the service stands."""
-        served, decider = self.served, self.decider()
+        served, decider = self.served, self.who_decides()
         state, reason = self._stands(decider)
         not_ready = decider.why if decider.who == "nobody" else served.missing
         return ServiceStatus(
@@ -291,7 +296,12 @@ class Service:
             made_in=served.made_in,
             holdout=self.settings.holdout,
             monitor=self._monitor_status(),
-            store=StoreStatus(self.worker.gone, self.spool.waiting),
+            store=StoreStatus(
+                self.worker.gone,
+                self.journal.waiting,
+                self.journal.damaged,
+                self.worker.writer.twins,
+            ),
             problem=self.problem,
             waiting=self.worker.waiting,
         )
@@ -304,7 +314,6 @@ class Service:
             judged=0 if run is None else run.evidence.n,
             behind=self.monitor.behind,
             set_aside=0 if run is None else run.set_aside,
-            twins=self.monitor.twins,
             unusable=0 if run is None else run.unusable,
             unjudged=0 if run is None else run.unjudged,
             mismatched=0 if run is None else run.mismatched,
@@ -338,7 +347,7 @@ class Service:
 
     def fallback(self) -> str:
         """Why pi0 decides in place of the policy; "" if it does not."""
-        decider = self.decider()
+        decider = self.who_decides()
         return decider.why if decider.fallback else ""
 
     def take_up(self) -> None:
