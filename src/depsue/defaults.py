@@ -36,6 +36,6 @@ PERMIT = 30.0
 BACKLOG = 50_000
 """Closed decisions that may wait for the monitor while the policy explores."""
 ON_GONE = "pi0"
-"""While the store is gone: pi0 decides, into a spool."""
+"""While the store is gone: pi0 decides, into the journal."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""

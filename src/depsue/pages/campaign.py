@@ -255,6 +255,7 @@ class ActionPage:
         possible: whether it can be done now.
         state: how the monitor stands, in a sentence.
         reason, by: as given so far.
+        stops: ids of the stops that the page shows, or showed first; a resume names these.
         sure: whether only the confirmation is missing.
         problem: what is wrong with what was given; "" if nothing is.
     """
@@ -267,6 +268,7 @@ class ActionPage:
     state: str
     reason: str = ""
     by: str = ""
+    stops: tuple[str, ...] = ()
     sure: bool = False
     problem: str = ""
 
@@ -286,15 +288,18 @@ def action_page(
         action: stop or resume.
         campaign: of which campaign.
         service: what serves it here; None if nothing does.
-        form: reason and by, as far as they are given.
+        form: reason, by and stops, as far as they are given.
         sure: whether only the confirmation is missing.
         problem: what is wrong with them.
     """
-    possible, state = False, "This campaign is not served here."
+    possible, state, stops = False, "This campaign is not served here.", tuple[str, ...]()
     if service is not None:
-        stopped = service.stopped
-        state = f"Stopped: {stopped}" if stopped else "The policy has not been stopped."
-        possible = bool(stopped) == (action == "resume")
+        standing = service.status.stops
+        state = f"Stopped: {service.stopped}" if standing else "The policy has not been stopped."
+        possible = bool(standing) == (action == "resume")
+        # what the page showed first is what its reader saw
+        shown = form["stops"].split() if "stops" in form else [stop.id for stop in standing]
+        stops = tuple(shown) if action == "resume" else ()
     return ActionPage(
         action,
         campaign.name,
@@ -304,6 +309,7 @@ def action_page(
         state,
         form.get("reason", ""),
         form.get("by", ""),
+        stops,
         sure=sure and possible and not problem,
         problem=problem,
     )

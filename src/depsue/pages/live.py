@@ -250,18 +250,24 @@ def _troubles(
             "The store of decisions cannot be read, so the figures below are old. Bring it back; "
             "the service then goes on by itself."
         )
-    if store.spooled:
+    if store.journalled:
+        waits = counted(store.journalled, "decision or reward waits", "decisions and rewards wait")
         yield (
-            "Decisions wait in the journal on this machine to be written to the store. That "
-            "happens by itself once the store answers. Do not delete the campaign's folder until "
-            "then."
+            f"{waits} in the journal on this machine to be written to the store. That happens by "
+            "itself once the store answers. Do not delete the campaign's folder until then."
         )
-    if monitor.twins:
-        verb = plural(monitor.twins, "is a twin", "are twins")
+    if store.damaged:
+        verb = plural(store.damaged, "was", "were")
         yield (
-            f"{counted(monitor.twins, 'decision')} {verb}: a key was decided a second time while "
-            "the store was gone. Twins are no evidence and no rows of the next logs, and the "
-            "margin is charged as if they had earned nothing. There is nothing to do."
+            f"{counted(store.damaged, 'line')} of the journal could not be read and {verb} set "
+            "aside; the service's log tells where. Check the disk of this machine."
+        )
+    if store.twins:
+        verb = plural(store.twins, "was", "were")
+        yield (
+            f"{counted(store.twins, 'key')} {verb} decided twice, in the store and while it was "
+            "gone. The later decisions (twins) are no evidence and no rows of the next logs, and "
+            "the margin is charged as if they had earned nothing. There is nothing to do."
         )
     if monitor.set_aside:
         verb = plural(monitor.set_aside, "is", "are")

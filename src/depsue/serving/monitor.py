@@ -2,14 +2,24 @@
 
 `Monitor` watches what serves, epoch by epoch. An epoch begins when a policy is deployed and when a
 stopped policy is resumed. `MonitorRun` is the work of one epoch: it takes in decisions whose
-waiting time has closed, in the order they were made, and adds them to the epoch's `evidence`.
+waiting time has closed, in the order of the store, and adds them to the epoch's `evidence`.
 
 All that a run knows comes from the store. After a restart the same epoch is read again from its
-first decision, so a crash neither loses evidence nor spends delta a second time.
+first decision, so a crash neither loses evidence nor spends delta a second time. Several services
+that watch one store agree on the epoch: its id follows from what was recorded before it.
+
+**Feeding.** Rows are judged once each, in the order of `seq`. A row waits until its rewards are
+complete, and the rows after it wait with it: at most a minute longer than for rewards, because a
+row that is stamped more than a minute ahead of the clock is not waited for. It is set aside, which
+is recorded in the store before a later row is judged; so a restart, or another service, leaves out
+the same rows, although their time has come by then. Twins and the rows of pi0 as the fallback are
+no evidence about the policy. Where more than a tenth of the rows cannot be judged, the policy
+counts as not watched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import threading
@@ -44,7 +54,7 @@ from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import EventLog
-from depsue.serving.store import Store
+from depsue.serving.store import MonitorEvent, Store
 
 log = logging.getLogger(__name__)
 FEWEST, MOST = 100, 4000
@@ -53,6 +63,8 @@ AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
 FEWEST_JUDGED = 100
 """Decisions before which the monitor says that it waits for data."""
+AHEAD = 60.0
+"""Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -153,11 +165,13 @@ class MonitorEpoch:
         served: what serves.
         number: j, from 1, of its round; the share of delta halves with each.
         after: the newest decision before it.
+        id: of the event that began it.
     """
 
     served: ServedPolicy
     number: int
     after: int
+    id: str = ""
 
 
 class Monitor:
@@ -168,6 +182,7 @@ class Monitor:
         settings: waiting time, rule, default, holdout, delta, permit and backlog.
         store: where decisions are read.
         events: where epochs are recorded.
+        clock: seconds since 1970, to say when an epoch began.
         ticks: a monotonic clock, in seconds; the permit goes by it.
     """
 
@@ -178,10 +193,11 @@ class Monitor:
         store: Store,
         events: EventLog,
         *,
+        clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._campaign, self._settings, self._store = campaign, settings, store
-        self._events, self._ticks = events, ticks
+        self._events, self._clock, self._ticks = events, clock, ticks
         self._epoch: MonitorEpoch | None = None
         self.permit = Permit(settings.permit, ticks)
         self.behind = 0
@@ -196,18 +212,49 @@ class Monitor:
             return "the monitor does not watch this policy yet"
         return self.permit.refusal
 
-    def begin(self, served: ServedPolicy) -> None:
-        """Take up the present epoch of what serves, or begin one; before its first decision."""
-        events = [event for event in self._events.read() if event.round == served.round]
+    def begin(self, served: ServedPolicy, *, stopped: bool) -> None:
+        """Take up the present epoch of what serves, or begin one; before its first decision.
+
+        Args:
+            served: what serves.
+            stopped: whether a stop stands; then an epoch is taken up, and none begins.
+        """
+        events = self._of_round(served)
         earlier = [event for event in events if event.kind != "stop"]
         newest = earlier[-1] if earlier else None
-        if newest is None or newest.kind == "resume" or newest.policy != served.hash:
+        is_new = newest is None or newest.kind == "resume" or newest.policy != served.hash
+        if is_new and not stopped:
             number = 1 + sum(event.kind == "watch" for event in earlier)
-            self._events.add("watch", served, f"epoch {number}", "depsue")
-            events = [event for event in self._events.read() if event.round == served.round]
+            self._events.add([self._first_event(served, newest, f"epoch {number}")])
+            events = self._of_round(served)
         epochs = [event for event in events if event.kind == "watch"]
-        self.permit.end("the monitor has not looked since this policy began to serve")
-        self._epoch = MonitorEpoch(served, len(epochs), epochs[-1].after)
+        own = [event for event in epochs if event.policy == served.hash]
+        if not own:
+            return
+        last = own[-1]
+        epoch = self._epoch
+        if epoch is None or epoch.served is not served or epoch.id != last.id:
+            self.permit.end("the monitor has not looked since this policy began to serve")
+            self._epoch = MonitorEpoch(served, epochs.index(last) + 1, last.after, last.id)
+
+    def _of_round(self, served: ServedPolicy) -> list[MonitorEvent]:
+        return [event for event in self._events.read() if event.round == served.round]
+
+    def _first_event(
+        self, served: ServedPolicy, before: MonitorEvent | None, words: str
+    ) -> MonitorEvent:
+        """Of a new epoch; two services that begin it at once write the same one."""
+        chain = [served.round, served.hash, None if before is None else before.id]
+        digest = hashlib.sha256(msgspec.json.encode(chain)).hexdigest()[:16]
+        return MonitorEvent(
+            id=f"watch-{digest}",
+            at=self._clock(),
+            kind="watch",
+            round=served.round,
+            policy=served.hash,
+            reason=words,
+            by="depsue",
+        )
 
     def look(
         self, served: ServedPolicy, now: float, *, stopped: bool, ending: threading.Event
@@ -225,7 +272,9 @@ class Monitor:
         """
         began = self._ticks()
         try:
-            run = self._run_of(served)
+            run = self._run_of(served, stopped=stopped)
+            if run is None:
+                return []
             complete = self._taken_in(run, now, stopped=stopped, ending=ending)
         except Exception as problem:
             self.permit.note(f"the monitor cannot look: {short(str(problem), 300)}")
@@ -240,12 +289,11 @@ class Monitor:
             self.permit.extend(began)
         return run.grave
 
-    def _run_of(self, served: ServedPolicy) -> MonitorRun:
-        self._events.read()
-        if self._epoch is None:
-            self.begin(served)
+    def _run_of(self, served: ServedPolicy, *, stopped: bool) -> MonitorRun | None:
+        self.begin(served, stopped=stopped)  # another service may have begun another epoch
         epoch = self._epoch
-        assert epoch is not None
+        if epoch is None or epoch.served is not served:
+            return None
         if self.run is None or self.run.epoch is not epoch:
             self.run = self._begun(epoch)
         return self.run
@@ -285,6 +333,7 @@ class Monitor:
             length=self._length(epoch.served, logs),
             unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
+            leave_out=self._events.set_aside,
         )
 
     def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
@@ -425,9 +474,11 @@ class MonitorRun:
         length: decisions that the round is for; starts of a fault are spread over them.
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
+        leave_out: records decisions that are set aside; durable on return.
         mismatched: rewards that name another item than was decided.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
+        set_aside: decisions of the policy that were stamped ahead of the clock.
     """
 
     epoch: MonitorEpoch
@@ -437,9 +488,11 @@ class MonitorRun:
     length: int = defaults.WATCHED
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
+    leave_out: Callable[[Sequence[int]], None] = lambda seqs: None
     mismatched: int = 0
     unusable: int = 0
     unjudged: int = 0
+    set_aside: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
@@ -478,9 +531,11 @@ class MonitorRun:
 
     def step(self, store: Store, now: float) -> int:
         """Take in what has closed since; how many decisions were read, 0 if there is no more."""
+        ahead = now + AHEAD
         rows, rewards = store.read(
             after=self.after,
             until=now - self.settings.wait,
+            ahead=ahead,
             wait=self.settings.wait,
             columns=COLUMNS,
             limit=self._limit,
@@ -488,10 +543,16 @@ class MonitorRun:
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return 0
-        counted = [row for row in rows if self._counts(row)]
+        early = [row.seq for row in rows if row.at > ahead and not row.set_aside]
+        if early:
+            self.leave_out(early)  # before a later row is judged
+        aside = {*early, *(row.seq for row in rows if row.set_aside)}
+        own = [row for row in rows if self._counts(row)]
+        counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
         if closed is not None:
             self._judge(closed)
+        self.set_aside += len(own) - len(counted)
         # rows that were not judged are read again; those that were must not be judged twice
         self.after = int(rows[-1].seq)
         if closed is not None:
@@ -508,6 +569,9 @@ class MonitorRun:
         if self.unusable:
             words = f"{self.unusable:,} rewards are outside their range, and count at their worst"
             findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
+        if self.set_aside:
+            words = f"{self.set_aside:,} decisions are stamped ahead of the clock, and set aside"
+            findings.append(MonitorFinding("clocks", MonitorState.WATCH, words))
         if self.unjudged:
             words = f"{self.unjudged:,} decisions have probabilities outside their range"
             findings.append(MonitorFinding("unusable probabilities", MonitorState.WATCH, words))
@@ -535,10 +599,16 @@ class MonitorRun:
     @property
     def blind(self) -> str:
         """Why what was read does not amount to watching; "" if it does."""
-        read = self.evidence.n
-        if self.unjudged < FEWEST_JUDGED or self.unjudged <= BLIND * read:
+        if any(math.isnan(part.log_evidence) for part in self.evidence.parts):
+            return "the evidence is not a number"
+        read, lost = self.evidence.n + self.set_aside, self.unjudged + self.set_aside
+        if lost < FEWEST_JUDGED or lost <= BLIND * read:
             return ""
-        return f"{self.unjudged:,} of {read:,} decisions cannot be judged"
+        return (
+            f"{lost:,} of {read:,} decisions cannot be judged: {self.set_aside:,} are stamped "
+            f"ahead of the clock, {self.unjudged:,} have probabilities outside their range; mend "
+            "that, then stop the policy and resume it"
+        )
 
     @property
     def state(self) -> MonitorState:

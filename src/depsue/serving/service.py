@@ -5,7 +5,7 @@ the `Monitor` watches, `Stops` remembers why pi0 decides in place of the policy,
 which policy serves. Once a second one thread, the watcher, asks the ledger for a newer policy,
 settles stops with other services, and lets the monitor look.
 
-**Who decides** is asked in one place, `Service.decider`. Every batch is drawn by its answer, and
+**Who decides** is asked in one place, `Service.who_decides`. Every batch is drawn by its answer;
 `Service.status`, which pages, /readyz and metrics read, repeats it. The policy decides only if
 
 1. every stop that is known here was named by a resume, and the stops of before could be read,
@@ -28,6 +28,7 @@ from typing import Literal
 import torch
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.secret import secret_of
 from depsue.errors import DepsueError, require
 from depsue.serving.account import (
     PromiseAccount,
@@ -40,11 +41,11 @@ from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, ServingSettings, store_address
-from depsue.serving.stops import EventLog, Stops
+from depsue.serving.settings import ServingSettings, store_address
+from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Spool
+from depsue.serving.writing import Journal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -52,7 +53,7 @@ REFRESH = 1.0
 
 
 @dataclass(frozen=True)
-class Decider:
+class WhoDecides:
     """Who decides now, and why.
 
     Args:
@@ -87,6 +88,7 @@ class MonitorStatus:
         permit: whether the policy may explore.
         judged: decisions of the policy and its holdout that were judged, since it began to serve.
         behind: decisions that the last look took in without coming to an end; 0 if it came to one.
+        set_aside: decisions that are stamped ahead of the clock, and are not judged.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
         mismatched: rewards that name another item than was decided.
@@ -96,6 +98,7 @@ class MonitorStatus:
     permit: PermitStatus
     judged: int
     behind: int
+    set_aside: int
     unusable: int
     unjudged: int
     mismatched: int
@@ -107,12 +110,16 @@ class StoreStatus:
     """How the store stands.
 
     Args:
-        gone: why it cannot be written to; "" while it can.
-        spooled: whether something waits in the spool.
+        gone: why it does not answer; "" while it does.
+        journalled: decisions and rewards in the journal, which wait for it.
+        damaged: lines of the journal that could not be read, and were set aside.
+        twins: keys with a second decision, made while the store was gone.
     """
 
     gone: str
-    spooled: bool
+    journalled: int
+    damaged: int
+    twins: int
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,7 @@ class ServiceStatus:
         state, says: one of five states, as a word and as pages say it.
         reason: why it is in that state, in words.
         decides: who decides now, and why; the draw goes by the same answer.
+        stops: those that no resume has named, oldest first; a resume sends their ids.
         since: when that began, in seconds since 1970; None where it is not known.
         ready: whether a decision can be made now; not_ready: why not, "" if it can.
         round: the round that is served in.
@@ -157,7 +165,9 @@ class ServiceStatus:
     state: MonitorState
     says: str
     reason: str
-    decides: Decider
+    decides: WhoDecides
+    stops: list[StopStatus]
+
     since: float | None
     ready: bool
     not_ready: str
@@ -201,28 +211,24 @@ class Service:
         folder, address = campaign.files.folder, store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
-        self.spool = Spool(folder / SPOOL)
+        self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
         self.worker = Worker(
             self.store,
-            Store(address, campaign.name),  # the worker's thread has a connection of its own
-            self.spool,
+            self.journal,
             lambda: self.served,
             self.fallback,
             settings,
+            secret_of(campaign),
             clock=clock,
         )
-        self._events = EventLog(self.reader, self.worker.writer.record_event)
-        self.monitor = Monitor(campaign, settings, self.reader, self._events, ticks=ticks)
-        self._stops = Stops(
-            folder,
-            self._events,
-            lambda: self.served,
-            self.monitor.begin,
-            alone=self.store.is_file,
+        self._events = EventLog(self.reader, self.worker.writer.record)
+        self.monitor = Monitor(
+            campaign, settings, self.reader, self._events, clock=clock, ticks=ticks
         )
+        self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
         self.account = RoundAccount.of(campaign, self.served, settings)
         """What the round has served so far."""
         self._deciding: tuple[tuple[str, bool, int, str], float | None] | None = None
@@ -240,9 +246,8 @@ class Service:
             found=f"another process serves {self.campaign.name!r} from {self.store.name}",
             cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
         )
-        self._stops.remember()  # before the first decision, whether the store is there or not
+        self._stops.read_disk()  # whether the store is there or not
         self.worker.start()
-        self._stops.remember_recorded()
         self.turn()  # a first look; where it cannot come to an end, pi0 decides until one does
         self._watcher.start()
 
@@ -256,10 +261,10 @@ class Service:
 
     @property
     def stopped(self) -> str:
-        """Why pi0 decides in place of the policy; "" while the policy decides."""
+        """Why the policy was stopped; "" if every stop was named by a resume."""
         return self._stops.reason
 
-    def decider(self) -> Decider:
+    def who_decides(self) -> WhoDecides:
         """Who decides now: every batch is drawn by this answer."""
         decider = self._decider()
         regime = (decider.who, decider.fallback, self.served.round, self.served.hash)
@@ -268,7 +273,7 @@ class Service:
             self._deciding = regime, None if self._deciding is None else self._clock()
         return decider
 
-    def _since(self, decider: Decider) -> float | None:
+    def _since(self, decider: WhoDecides) -> float | None:
         """When that answer began: as recorded, or as this process saw it change."""
         standing = self._stops.standing
         if standing:
@@ -284,28 +289,31 @@ class Service:
         ]
         return began[-1] if began else None
 
-    def _decider(self) -> Decider:
+    def _decider(self) -> WhoDecides:
         served, gone = self.served, self.worker.gone
         if gone and self.settings.on_gone == "stop":
-            return Decider("nobody", f"decisions cannot be stored: {gone}")
-        if self.stopped:
-            return Decider("pi0", self.stopped, fallback=True)
+            return WhoDecides("nobody", f"decisions cannot be stored: {gone}")
+        stopped = self.stopped or self._stops.unread
+        if stopped:
+            return WhoDecides("pi0", stopped, fallback=True)
         if gone:
-            return Decider("pi0", f"the store of decisions is gone: {gone}", fallback=True)
+            return WhoDecides("pi0", f"the store of decisions is gone: {gone}", fallback=True)
+        if not self.worker.writer.live:
+            return WhoDecides("pi0", "decisions in the journal wait for the store", fallback=True)
         if served.is_pi0:
             why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
-            return Decider("pi0", why)
+            return WhoDecides("pi0", why)
         refusal = self.monitor.refusal(served)
         if refusal:
-            return Decider("pi0", f"not watched: {refusal}", fallback=True)
-        return Decider("policy", f"{served.what}, of round {served.made_in}")
+            return WhoDecides("pi0", f"not watched: {refusal}", fallback=True)
+        return WhoDecides("policy", f"{served.what}, of round {served.made_in}")
 
     @property
     def state(self) -> MonitorState:
         """How the service stands."""
-        return self._stands(self.decider())[0]
+        return self._stands(self.who_decides())[0]
 
-    def _stands(self, decider: Decider) -> tuple[MonitorState, str]:
+    def _stands(self, decider: WhoDecides) -> tuple[MonitorState, str]:
         """(state, why) that follow from who decides."""
         if self.stopped:
             return MonitorState.STOPPED, self.stopped
@@ -327,15 +335,16 @@ class Service:
     @property
     def status(self) -> ServiceStatus:
         """Where the service stands."""
-        served, decider = self.served, self.decider()
+        served, decider = self.served, self.who_decides()
         state, reason = self._stands(decider)
         not_ready = decider.why if decider.who == "nobody" else served.missing
         return ServiceStatus(
             campaign=self.campaign.name,
             state=state,
-            says=state.words,
+            says=state.words if decider.who != "nobody" else "Not watched: decisions refused",
             reason=reason,
             decides=decider,
+            stops=self._stops.standing,
             since=self._since(decider),
             ready=not not_ready,
             not_ready=not_ready,
@@ -347,7 +356,12 @@ class Service:
             holdout=self.settings.holdout,
             served=self._served_status(),
             monitor=self._monitor_status(),
-            store=StoreStatus(self.worker.gone, self.spool.waiting),
+            store=StoreStatus(
+                self.worker.gone,
+                self.journal.waiting,
+                self.journal.damaged,
+                self.worker.writer.twins,
+            ),
             problem=self.problem,
             waiting=self.worker.waiting,
         )
@@ -363,6 +377,7 @@ class Service:
             permit=PermitStatus(None if refusal else self._clock() + left, refusal),
             judged=0 if run is None else run.evidence.n,
             behind=self.monitor.behind,
+            set_aside=0 if run is None else run.set_aside,
             unusable=0 if run is None else run.unusable,
             unjudged=0 if run is None else run.unjudged,
             mismatched=0 if run is None else run.mismatched,
@@ -374,13 +389,19 @@ class Service:
         """Epochs, stops and resumptions, oldest first, as they were last read."""
         return list(self._events.newest)
 
-    def stop_policy(self, reason: str, by: str) -> None:
-        """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
-        self._stops.stop(reason, by)
+    def stop_policy(self, reason: str, by: str) -> StopStatus:
+        """Let pi0 decide from now on, also after a restart, until a resume names this stop."""
+        return self._stops.stop(reason, by)
 
-    def resume_policy(self, reason: str, by: str) -> None:
-        """Let the policy decide again, watched anew."""
-        self._stops.resume(reason, by)
+    def resume_policy(self, stops: Sequence[str], reason: str, by: str) -> None:
+        """Name stops; once none is left the policy decides again, watched anew.
+
+        Args:
+            stops: ids that the author saw, as `status` lists them.
+            reason: in words.
+            by: who.
+        """
+        self._stops.resume(stops, reason, by)
         self.turn()  # the monitor looks first
 
     def rewards(self, reports: Sequence[RewardReport]) -> list[Reward]:
@@ -389,7 +410,7 @@ class Service:
 
     def fallback(self) -> str:
         """Why pi0 decides in place of the policy; "" if it does not."""
-        decider = self.decider()
+        decider = self.who_decides()
         return decider.why if decider.fallback else ""
 
     def take_up(self) -> None:
@@ -404,7 +425,7 @@ class Service:
                 log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
-        self.monitor.begin(served)  # before its first decision
+        self.monitor.begin(served, stopped=bool(self.stopped))  # before its first decision
         self.account = RoundAccount.of(self.campaign, served, self.settings)
         self.served, self.problem = served, ""
         log.info(
@@ -419,8 +440,11 @@ class Service:
             stopped=bool(self.stopped),
             ending=self._ending,
         )
-        if grave and not self.stopped:
-            self.stop_policy("; ".join(str(finding) for finding in grave), "the monitor")
+        run = self.monitor.run
+        if grave and run is not None and not self.stopped:
+            # the id is of the evidence: who resumes names it once, whichever service stopped first
+            reason = "; ".join(str(finding) for finding in grave)
+            self._stops.stop(reason, "the monitor", id=f"monitor-{run.epoch.id}")
 
     def count(self, now: float | None = None) -> None:
         """Take in what has closed, for those who look at pages; nothing is decided by it."""

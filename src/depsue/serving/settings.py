@@ -16,10 +16,12 @@ from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
 
 STORE = "decisions.db"
+JOURNAL = "journal"
 SPOOL = "spool"
-STOPPED = "stopped.json"
-STOPPED_BEFORE = "tripped.json"
-"""What that file was called in the first version."""
+"""What the journal was called in the first version."""
+STOPS = "stops.jsonl"
+STOPPED, STOPPED_BEFORE = "stopped.json", "tripped.json"
+"""Where earlier versions wrote a stop."""
 FILE = "serving.json"
 RULES = ("first", "largest", "sum")
 
@@ -37,7 +39,7 @@ class ServingSettings:
         cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
         permit: seconds for which the policy explores after a completed look of the monitor.
         backlog: closed decisions that may wait for the monitor while the policy explores.
-        on_gone: while the store is gone, go on from "pi0" into a spool, or "stop".
+        on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
     """
