@@ -247,7 +247,7 @@ def test_promises_share_one_delta() -> None:
     assert [part.name for part in together.parts if part.refuted] == ["0, by items"]
     part, propensities = alone.parts
     assert part.share == 1 and part.log_evidence > math.log(1 / 0.01)
-    assert "evidence" in part.words and "must reach 0" in part.words
+    assert "evidence" in part.words and "the policy must earn" in part.words
     assert propensities.share == 0 and not propensities.refuted
 
 

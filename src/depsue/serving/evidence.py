@@ -200,10 +200,15 @@ class FloorPart(EvidencePart):
     @property
     def words(self) -> str:
         """What it is about and how much it has seen, in words."""
-        value = "V(pi)" if self.promise.floor.ratio is None else "V(pi) - rho V(pi0)"
+        ratio = self.promise.floor.ratio
+        if ratio is None:
+            least = f"the mean reward must reach {self.need:.4g}"
+        else:
+            less = f" less {-self.need:.4g} (margin to spend)" if self.need < 0 else ""
+            least = f"the policy must earn {ratio:.4g} of what pi0 earns now{less}"
         what = "decisions" if self.units is None else "values of units"
         cycles = " in whole cycles" if self.clock == "cycles" else ""
-        return f"{value} must reach {self.need:.4g}; {self.mixture.n:,} {what}{cycles}"
+        return f"{least}; {self.mixture.n:,} {what}{cycles} judged"
 
 
 class PropensityPart(EvidencePart):

@@ -565,7 +565,7 @@ class MonitorRun:
         if self.served.is_pi0:
             words = "pi0 serves: there is nothing to fall back to"
             return [MonitorFinding("pi0", MonitorState.HEALTHY, words)]
-        findings = [_finding(part) for part in self.evidence.parts]
+        findings = [_finding(part, waits=self.waits) for part in self.evidence.parts]
         if self.unusable:
             words = f"{self.unusable:,} rewards are outside their range, and count at their worst"
             findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
@@ -582,7 +582,8 @@ class MonitorRun:
             column, errors = self.drift.worst
             words = f"context column {column} has moved most: {errors:.1f} standard errors"
             # contexts that move are no proof of harm, so they never stop the policy
-            state = MonitorState.WATCH if self.drift.doubtful else MonitorState.HEALTHY
+            state = MonitorState.WAITING if self.waits else MonitorState.HEALTHY
+            state = MonitorState.WATCH if self.drift.doubtful else state
             findings.append(MonitorFinding("drift of contexts", state, words))
         return findings
 
@@ -694,8 +695,8 @@ def in_range(reward: FloatArray, r_max: float) -> Mask:
     return np.asarray((reward >= 0) & (reward <= r_max))
 
 
-def _finding(part: PartEvidence) -> MonitorFinding:
-    state = MonitorState.HEALTHY
+def _finding(part: PartEvidence, *, waits: bool) -> MonitorFinding:
+    state = MonitorState.WAITING if waits else MonitorState.HEALTHY
     if part.refuted:
         state = MonitorState.STOPPED
     elif part.doubtful:
