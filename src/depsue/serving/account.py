@@ -19,6 +19,8 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -38,7 +40,8 @@ from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.served import ServedPolicy, as_text
-from depsue.serving.settings import ServingSettings
+from depsue.serving.settings import ServingSettings, store_address
+from depsue.serving.stops import StopFile, StopSet
 from depsue.serving.store import Store, decisions
 
 FEWEST, MOST = 100, 4000
@@ -143,6 +146,51 @@ def recent_decisions(store: Store, catalogue: Catalogue, most: int = RECENT) -> 
     new = catalogue.novel[np.minimum(action, len(catalogue) - 1)]
     at = [row.at for row in rows]
     return RecentDecisions(ServedCounts.of([row.decided_by for row in rows], new), min(at), max(at))
+
+
+@dataclass(frozen=True)
+class ServedLately:
+    """What the store tells somebody who is not the service: `depsue campaign status`.
+
+    Args:
+        stops: (when, who, why) of those that stand, oldest first.
+        recent: the newest decisions.
+    """
+
+    stops: tuple[tuple[str, str, str], ...]
+    recent: RecentDecisions
+
+    def lines(self) -> list[str]:
+        """As text, a line each."""
+        lines = [
+            f"stopped   since {at} UTC by {by}: pi0 decides until somebody resumes it. Why: {why}"
+            for at, by, why in self.stops
+        ]
+        last = self.recent.last
+        newest = "" if last is None else f" The newest is of {_utc(last)} UTC."
+        return [*lines, f"decided   {self.recent}{newest}"]
+
+
+def served_lately(campaign: Campaign, store: str | None) -> ServedLately | None:
+    """What the store tells of a campaign; None where there is none.
+
+    Args:
+        campaign: whose.
+        store: its address; None is the file in the campaign's folder.
+    """
+    address = store_address(campaign, store)
+    if "://" not in address and not Path(address).exists():
+        return None
+    opened = Store(address, campaign.name)
+    known = StopSet([*opened.events(), *StopFile(campaign.files.folder).read()])
+    return ServedLately(
+        tuple((_utc(stop.at), stop.by, stop.reason) for stop in known.standing),
+        recent_decisions(opened, campaign.files.items(max(campaign.round - 1, 0))),
+    )
+
+
+def _utc(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass(frozen=True)
