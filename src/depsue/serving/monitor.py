@@ -73,6 +73,8 @@ FEWEST_HELD = 30
 """Decisions of the holdout before which they are no estimate of pi0's value."""
 AHEAD = 60.0
 """Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -539,9 +541,10 @@ class ClosedDecisions:
     @property
     def judgeable(self) -> Mask:
         """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
-        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
-        return np.asarray(known & np.isfinite(self.at))
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
@@ -708,10 +711,10 @@ class MonitorRun:
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return 0
-        early = [row.seq for row in rows if row.at > ahead and not row.set_aside]
-        if early:
-            self.leave_out(early)  # before a later row is judged
-        aside = {*early, *(row.seq for row in rows if row.set_aside)}
+        wrong = [row.seq for row in rows if not (0 <= row.at <= ahead or row.set_aside)]
+        if wrong:
+            self.leave_out(wrong)  # before a later row is judged
+        aside = {*wrong, *(row.seq for row in rows if row.set_aside)}
         own = [row for row in rows if self._counts(row)]
         counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
@@ -846,7 +849,9 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
+        logged = closed.propensity[sample]
+        right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
+        wrong = int((~right).sum())  # and so is what is not a number
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
@@ -871,7 +876,8 @@ class MonitorRun:
         self._novel += int((self.served.catalogue.novel[action] & own).sum())
         self.shown += np.bincount(action[own], minlength=len(self.shown))
         self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
-        _, w0 = closed.weighed("items")
+        with np.errstate(all="ignore"):  # of rows that cannot be judged
+            _, w0 = closed.weighed("items")
         for promise in self.promises:
             earned = self._reward(closed, promise)
             mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
