@@ -82,13 +82,13 @@ COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", 
 
 
 class MonitorState(StrEnum):
-    """How a service stands, or one test of its monitor; from good to bad."""
+    """How a service stands, or one test of its monitor; in the order of the metric's numbers."""
 
-    WAITING = "waiting"
     HEALTHY = "healthy"
     WATCH = "watch"
     STOPPED = "stopped"
     NOT_WATCHED = "not_watched"
+    WAITING = "waiting"
 
     @property
     def words(self) -> str:
