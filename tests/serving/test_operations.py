@@ -143,7 +143,7 @@ def test_the_runbook_has_every_metric_and_no_other(serve: Serve, home: Path, clo
         call.post("/v1/decide", {"context": CONTEXT})
     call.post("/v1/reward", {"decision": "0" * 32, "reward": 1.0})
     clock.advance(1.0)
-    service.look()
+    service.turn()
     found = names_of(call.get("/metrics").text)
     assert "depsue_value" in found and "depsue_rewards_total" in found
     text = RUNBOOK.read_text()

@@ -12,7 +12,7 @@ from depsue.data.mapping import LogMapping
 from depsue.errors import ConfigError, FileError
 from depsue.serving.settings import ServingSettings, declared
 
-MAPPING = LogMapping(action="item", reward="click", propensity="p", numeric=("x",))
+MAPPING = LogMapping(action="item", reward="click", propensity="p", numeric=("x",), time="at")
 
 
 def test_what_is_declared_stays_declared(tmp_path: Path) -> None:

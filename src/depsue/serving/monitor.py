@@ -65,6 +65,8 @@ FEWEST_JUDGED = 100
 """Decisions before which the monitor says that it waits for data."""
 AHEAD = 60.0
 """Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -72,13 +74,13 @@ COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", 
 
 
 class MonitorState(StrEnum):
-    """How a service stands, or one test of its monitor; from good to bad."""
+    """How a service stands, or one test of its monitor; in the order of the metric's numbers."""
 
-    WAITING = "waiting"
     HEALTHY = "healthy"
     WATCH = "watch"
     STOPPED = "stopped"
     NOT_WATCHED = "not_watched"
+    WAITING = "waiting"
 
     @property
     def words(self) -> str:
@@ -415,9 +417,10 @@ class ClosedDecisions:
     @property
     def judgeable(self) -> Mask:
         """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
-        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
-        return np.asarray(known & np.isfinite(self.at))
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
@@ -543,10 +546,10 @@ class MonitorRun:
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return 0
-        early = [row.seq for row in rows if row.at > ahead and not row.set_aside]
-        if early:
-            self.leave_out(early)  # before a later row is judged
-        aside = {*early, *(row.seq for row in rows if row.set_aside)}
+        wrong = [row.seq for row in rows if not (0 <= row.at <= ahead or row.set_aside)]
+        if wrong:
+            self.leave_out(wrong)  # before a later row is judged
+        aside = {*wrong, *(row.seq for row in rows if row.set_aside)}
         own = [row for row in rows if self._counts(row)]
         counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
@@ -614,9 +617,10 @@ class MonitorRun:
     @property
     def state(self) -> MonitorState:
         """The worst of any test; where all are well, whether enough was judged to say so."""
-        worst = max((finding.state for finding in self.findings), key=list(MonitorState).index)
-        waits = self.waits and worst is MonitorState.HEALTHY
-        return MonitorState.WAITING if waits else worst
+        states = {finding.state for finding in self.findings}
+        worse = (MonitorState.STOPPED, MonitorState.WATCH)
+        well = MonitorState.WAITING if self.waits else MonitorState.HEALTHY
+        return next((state for state in worse if state in states), well)
 
     def _counts(self, row: Any) -> bool:
         """Restricted rows, and those of the fallback, say nothing of the certified policy."""
@@ -673,7 +677,9 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
+        logged = closed.propensity[sample]
+        right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
+        wrong = int((~right).sum())  # and so is what is not a number
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])

@@ -152,16 +152,21 @@ class Batch:
         return [key for key in keys if key not in self.known]
 
     def undecided(self) -> list[dict[str, Decide]]:
-        """Requests by name, call by call, that have neither a decision nor a problem."""
-        settled = (self.known, self.drawn.decisions, self.drawn.problems)
-        return [
-            {
-                name: request
-                for name, request in zip(call.names, call.requests, strict=True)
-                if not any(name in names for names in settled)
-            }
-            for _, call in self.open
-        ]
+        """Requests by name, call by call, that have neither a decision nor a problem.
+
+        Of several with one key it is the first.
+        """
+        settled = {*self.known, *self.drawn.decisions, *self.drawn.problems}
+        undecided = []
+        for _, call in self.open:
+            pairs = zip(call.names, call.requests, strict=True)
+            wanted: dict[str, Decide] = {}
+            for name, request in pairs:
+                if name not in settled:
+                    wanted[name] = request
+                    settled.add(name)
+            undecided.append(wanted)
+        return undecided
 
     def problems(self, known: Mapping[str, Decision]) -> dict[int, DepsueError]:
         """Why calls must be refused, by their places, if these decisions are known."""
@@ -647,7 +652,8 @@ class Journal:
             os.fsync(segment.file)  # only then may the decisions be answered
         except OSError as problem:
             raise FileError(
-                "decisions that the store cannot take must at least be in the journal",
+                "decisions that the store cannot take go to the journal, which cannot be written: "
+                f"{problem.strerror or problem}",
                 found=f"{self._folder}: {problem.strerror or problem}",
                 cure=_CURES.get(problem.errno or 0, "mend the disk"),
             ) from problem
