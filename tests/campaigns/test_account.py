@@ -28,8 +28,8 @@ from depsue.data import LoggedData
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError
 from depsue.exploration.settings import ExploreSettings
-from depsue.policies import BasePolicy, save
 from depsue.pages.words import sentences
+from depsue.policies import BasePolicy, save
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
 

@@ -52,7 +52,7 @@ SHOWN = 0.05
 """Error rate of the confidence sequences that pages show."""
 RECENT = 1000
 """Newest decisions of which pages say who made them and how many showed a new item."""
-NEWEST = 2000
+NEWEST = 1000
 """Newest rows of which the mean is shown beside that of all: a fault may begin late."""
 FEWEST_READ = 50
 """Rows before which a mean is held against no floor."""
@@ -203,7 +203,7 @@ class PromiseAccount:
         read: of the policy's decisions, how many learn and select rows have their rewards in the
             means.
         value: the mean reward of those; None before there is one.
-        recent: the same of the newest 2,000 or so.
+        recent: the same of the newest 1,000 or so.
         floor: the least mean reward that the promise allows; None while it is not known.
         margin: the sum of (reward - floor) over all decisions served, an estimate; None while it
             is not known.
