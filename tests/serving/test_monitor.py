@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from tests.serving.asgi import Caller, batch, caller, context, rewarded
 from tests.serving.conftest import Clock, Serve
 
-from depsue import Catalogue, Uniform
+from depsue import Catalogue, SyntheticSettings, Uniform, synthetic_world
+from depsue.certificates import Registration, three_folds
 from depsue.data.mapping import LogMapping
 from depsue.promises import Floor, Promise
 from depsue.serving import monitor
+from depsue.serving.account import RoundAccount
 from depsue.serving.evidence import EpochEvidence, FloorPart
-from depsue.serving.monitor import MonitorEpoch, MonitorFinding, MonitorRun
+from depsue.serving.monitor import MonitorEpoch, MonitorRun
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store, StoreGone
@@ -86,6 +88,13 @@ def test_rewards_outside_their_range_are_counted_and_poison_nothing(
     assert by_name["unusable rewards"].state == "watch"
     assert "50 rewards are outside their range" in str(by_name["unusable rewards"])
     assert all(math.isfinite(part.log_evidence) for part in run.evidence.parts)
+    registration = Registration("ledger", "ab" * 32, "decision", (0.35, 0.05, 0.6), "family")
+    floors = {promise.name: 0.5 for promise in promises}
+    account = RoundAccount(served, rule, promises, floors, registration)
+    account.take_in(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
+    shown = [promise.margin for promise in account.promises]
+    assert all(margin is None or math.isfinite(margin) for margin in shown)
+    assert account.counts.all + account.left_out == len(rows)
     assert service.state in ("watch", "stopped")
 
 
@@ -309,6 +318,45 @@ def test_a_stop_of_the_monitor_is_one_stop_whichever_service_raises_it(
     ]  # fmt: skip
 
 
+def stored(seq: int, **changed: Any) -> SimpleNamespace:
+    """A decision as `Store.read` gives it."""
+    row = {
+        "seq": seq, "id": f"{seq:032x}", "at": 100.0, "round": 1, "policy": "p",
+        "decided_by": "policy", "action": 2, "propensity": 1 / 3, "p_policy": 1 / 3, "p_pi0": 0.0,
+        "holdout": 0.0, "context": '{"x": 0}', "unit": None, "candidates": None,
+        "set_aside": False,
+    }  # fmt: skip
+    return SimpleNamespace(**(row | changed))
+
+
+def test_means_are_of_units_that_no_verdict_will_read() -> None:
+    """The monitor judges all decisions; what pages show is of learn and select rows."""
+    n = 300
+    logs = synthetic_world(SyntheticSettings(users=n, supported=2, novel=1, d=2), seed=1).deploy(
+        Uniform(np.array([True, True, False])), n, round=0
+    )
+    logs = replace(logs, unit=np.arange(n), units=np.arange(1000, 1000 + n))
+    registration = Registration("ledger", "ab" * 32, "unit", (0.35, 0.05, 0.6), "family")
+    folds = three_folds(logs, registration)
+    assert folds.certify.units is not None
+    unread = set(folds.certify.units.tolist())
+    rows = [stored(k + 1, unit=str(1000 + k)) for k in range(n)]
+    # units that a verdict will read earn everything, the others nothing
+    rewards = [Report(row.id, "click", 1.0, 0.0, None) for row in rows if int(row.unit) in unread]
+    rule = ServingSettings(wait=10.0, holdout=0.0)
+    served, promises = served_by_hand(), (Promise(),)
+    run = MonitorRun(MonitorEpoch(served, 1, 0), rule, promises, rounds=1)
+    run.step(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
+    account = RoundAccount(served, rule, promises, {"reward": 0.5}, registration)
+    account.take_in(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
+    (promise,) = account.promises
+    assert (promise.value, promise.read, promise.served) == (0.0, n - len(unread), n)
+    assert promise.margin == -0.5 * n
+    limits = account.points[-1].policy
+    assert limits is not None and limits[0] == 0.0 and account.earned.sum() == 0
+    assert run.evidence.n == account.shown.sum() == n and len(unread) > n / 2
+
+
 class Report(NamedTuple):
     """A reward as `Store.read` gives it."""
 
@@ -330,6 +378,10 @@ class StoredRows:
         """As `Store.read`."""
         rows, self.rows = self.rows, []
         return rows, self.rewards
+
+    def twins(self, round: int) -> int:
+        """As `Store.twins`."""
+        return 0
 
 
 def served_by_hand() -> ServedPolicy:
@@ -389,7 +441,7 @@ def test_evidence_is_finite_whatever_is_stored(data: st.DataObject) -> None:
         for _ in range(data.draw(st.integers(0, 2)))
     ]
     rewards = [Report(*report) for report in reports]
-    store = StoredRows(rows, rewards)
+    store = StoredRows(list(rows), rewards)
     combine = data.draw(st.sampled_from(["first", "largest", "sum"]))
     rule = ServingSettings(
         wait=10.0, holdout=held, combine=combine, cycle=60.0,

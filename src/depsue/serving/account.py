@@ -34,8 +34,7 @@ from depsue.certificates.folds import NAMES
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.folds import keys_of_ids
-from depsue.data.identity import IdentityKind, keyed_folds
-from depsue.data.keys import mix64
+from depsue.data.identity import IdentityKind, id_identities, keyed_folds
 from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
@@ -493,7 +492,7 @@ class RoundAccount:
 
     def _of_read_folds(self, ids: Sequence[int | str]) -> Mask:
         assert self.folds is not None
-        names = mix64(keys_of_ids(np.array(ids)))
+        names = id_identities(keys_of_ids(np.array(ids)))
         which = keyed_folds(names, self.folds.fractions, self.folds.secret)
         return np.asarray(which != NAMES.index("certify"))
 
