@@ -88,13 +88,6 @@ def test_rewards_outside_their_range_are_counted_and_poison_nothing(
     assert by_name["unusable rewards"].state == "watch"
     assert "50 rewards are outside their range" in str(by_name["unusable rewards"])
     assert all(math.isfinite(part.log_evidence) for part in run.evidence.parts)
-    registration = Registration("ledger", "ab" * 32, "decision", (0.35, 0.05, 0.6), "family")
-    floors = {promise.name: 0.5 for promise in promises}
-    account = RoundAccount(served, rule, promises, floors, registration)
-    account.take_in(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
-    shown = [promise.margin for promise in account.promises]
-    assert all(margin is None or math.isfinite(margin) for margin in shown)
-    assert account.counts.all + account.left_out == len(rows)
     assert service.state in ("watch", "stopped")
 
 
@@ -456,6 +449,13 @@ def test_evidence_is_finite_whatever_is_stored(data: st.DataObject) -> None:
     while run.step(store, 500.0):  # type: ignore[arg-type]
         pass
     assert all(math.isfinite(part.log_evidence) for part in run.evidence.parts)
+    registration = Registration("ledger", "ab" * 32, "decision", (0.35, 0.05, 0.6), "family")
+    floors = {promise.name: 0.5 for promise in promises}
+    account = RoundAccount(served, rule, promises, floors, registration)
+    account.take_in(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
+    shown = [promise.margin for promise in account.promises]
+    assert all(margin is None or math.isfinite(margin) for margin in shown)
+    assert account.counts.all + account.left_out == len(rows)
     counted = [row for row in rows if row.decided_by != "pi0"]
     assert run.evidence.n + run.set_aside == len(counted)
     assert str(run.findings) and run.state

@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
