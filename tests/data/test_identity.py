@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data.encodings import ENCODINGS, columns, encoded, rows
+from tests.data.encodings import ACTIONS, ENCODINGS, columns, encoded, rows
 
 from depsue.data import LoggedData
 from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds, keyed_hash
@@ -252,3 +252,28 @@ def test_a_sketch_of_many_rows_is_the_same_from_partitions(distinct: int | None)
     for start in range(0, 12_000, 5000):
         builder.add(logs.take(slice(start, start + 5000)))
     assert builder.sketch().to_json() == logs.sketch.to_json()
+
+
+def panel(seed: int, *, distinct: int | None, peak: float) -> LoggedData:
+    """The same contexts, each as often whatever the seed, with actions of the seed's own."""
+    given = columns(4000, 0, distinct=distinct, peak=peak)
+    draw = np.random.default_rng(1000 + seed)
+    preferred = np.abs(given["contexts"][:, 0] * 7).astype(int) % ACTIONS
+    other = (preferred + draw.integers(1, ACTIONS, 4000)) % ACTIONS
+    follows = draw.random(4000) < peak
+    given["actions"] = np.where(follows, preferred, other)
+    given["propensities"] = np.where(follows, peak, (1 - peak) / (ACTIONS - 1))
+    return LoggedData.from_arrays(**given)
+
+
+@pytest.mark.parametrize("distinct", [4, 400, None])
+@pytest.mark.parametrize("peak", [0.2, 0.8, 0.9])
+def test_replayed_rows_are_known_although_contexts_come_back(
+    distinct: int | None, peak: float
+) -> None:
+    logs = panel(1, distinct=distinct, peak=peak)
+    shuffled = logs.take(np.random.default_rng(3).permutation(4000)[1:])
+    assert shuffled.sketch.overlap(logs.sketch, contents=False)
+    for seed in range(2, 6):
+        fresh = panel(seed, distinct=distinct, peak=peak)
+        assert not fresh.sketch.overlap(logs.sketch, contents=False)

@@ -100,7 +100,7 @@ def placed(
     """
     shared = []
     for log in known:
-        overlap = sketch.overlap(log.sketch, contents=not log.may_return)
+        overlap = sketch.overlap(log.sketch, contents=not log.may_return, declared_fresh=fresh)
         if overlap:
             shared.append((log, overlap))
     if not shared and extends is not None:
@@ -150,7 +150,7 @@ def placed(
         "makes this another attempt, the j-th at delta 2^-j"
         + (
             "; if the rows are new although they look alike, declare it (fresh)"
-            if overlap.view in COUNTED
+            if overlap.view in COUNTED and not log.may_return
             else ""
         ),
     )
