@@ -12,6 +12,7 @@ SRC = ROOT / "src"
 LONGEST = 600
 MOST_WITH_ONE_USER = 15
 ONE_USER: dict[str, str] = {
+    "depsue.bounds.starts": "bets from every start, which the monitor calls through the package",
     "depsue.certificates.strict": "the verdict, which users call through the package",
     "depsue.check.guess": "guesses a mapping, which commands call through the package",
     "depsue.cli.columns": "which column is what on the command line, apart from what plan does",
@@ -23,7 +24,6 @@ ONE_USER: dict[str, str] = {
     "depsue.pages.dashboard": "the routes of the dashboard, which the command hands to the service",
     "depsue.pages.report": "the report, which a command writes",
     "depsue.policies.files": "save and load, which users call through the package",
-    "depsue.serving.deciding": "how an action is drawn, apart from how calls are gathered",
     "depsue.serving.evidence": "statistics without input or output, which research simulates",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
     "depsue.world": "simulated worlds, which users and research call through the front door",
