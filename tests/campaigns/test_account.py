@@ -30,6 +30,7 @@ from depsue.data import LoggedData
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError
 from depsue.exploration.settings import ExploreSettings
+from depsue.pages.words import sentences
 from depsue.policies import BasePolicy, save
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
@@ -189,7 +190,12 @@ def test_a_rollback_serves_what_holds_without_help(
     assert play(campaign, world, tmp_path).passed
     deployed = campaign.deployed(1)[-1].policy_hash
     assert campaign.rollback(to=1).policy_hash == deployed  # there is no debt
-    assert campaign.round == 2 and story_of(campaign).serving.startswith("round 1's certified")
+    story = story_of(campaign)
+    assert campaign.round == 2
+    assert "deployed  the certified policy of round 1, after a rollback" in str(story)
+    words = sentences(story)
+    assert "Round 2 of 2 was rolled back to the policy of round 1" in words.headline
+    assert "The certified policy of round 1 is deployed, after a rollback" in words.deployed
     export_campaign(campaign, tmp_path / "out")
     facts = load_export(tmp_path / "out").facts
     assert (facts.round, facts.made_in, facts.policy) == (2, 1, deployed)

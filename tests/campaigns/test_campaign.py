@@ -310,7 +310,7 @@ def test_after_a_rollback_the_rows_of_either_policy_can_be_observed(
     path = _serve(campaign, world, tmp_path / "june.parquet", rows=3000)
     back = campaign.rollback()
     assert back.kind == "rollback" and campaign.policy(1, back.policy_hash) is campaign.pi0
-    assert "pi0" in story_of(campaign).serving
+    assert "deployed  pi0, after a rollback" in str(story_of(campaign))
     assert RoundSummary.of(campaign.observe(path)).served == deployed.policy_hash
 
 
@@ -350,7 +350,7 @@ def test_with_retries_what_passed_stays_on_offer(files: Path, tmp_path: Path) ->
     assert first.passed
     campaign.deploy("certified")
     second = campaign.train(seed=5)
-    assert story_of(campaign).serving.startswith("round 1's certified policy")
+    assert "deployed  the certified policy of round 1, novelty" in str(story_of(campaign))
     with campaign.ledger.reads("spring", 1, second.policy_hash, by="ana") as reads:
         attempt = reads.begin(first.data_hash)
         failed = replace(

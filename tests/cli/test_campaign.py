@@ -64,7 +64,7 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     declined = run("deploy", "spring", answer="n\n")
     assert declined.exit_code == 1 and "nothing was changed" in declined.output
     assert "Users will see it" in declined.output
-    assert ok("status", "spring")["serving"] == "pi0"
+    assert ok("status", "spring")["deployments"] == []
     accepted = run("deploy", "spring", "--by", "bo", answer="y\n")
     assert accepted.exit_code == 0 and "by bo" in accepted.output
     written = ok("export", "spring", "--out", "serving")
@@ -87,7 +87,8 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     assert report["page"] == "report.html" and report["report"]["story"] == story
     assert report["report"]["words"]["headline"] in Path("report.html").read_text()
     assert run("rollback", "spring", answer="\n").exit_code == 1
-    assert ok("rollback", "spring", "--yes")["status"]["serving"].startswith("pi0, since")
+    assert ok("rollback", "spring", "--yes")["status"]["deployments"][-1]["what"] == "pi0"
+    assert "deployed  pi0, after a rollback, since" in run("status", "spring").output
 
 
 def test_a_failed_certificate_has_its_own_exit_code_and_stays_failed(team: Path) -> None:

@@ -46,7 +46,7 @@ def test_it_ends_with_how_to_see_the_campaign(run: tuple[str, Path]) -> None:
     )
     status = CliRunner().invoke(app, ["campaign", "status", line[2], "--home", str(home), "--json"])
     state = json.loads(status.output)
-    assert state["round"] == 2 and "certified" in state["serving"]
+    assert state["round"] == 2 and state["deployments"][-1]["what"] == "certified"
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(run: tuple[str, Path]) -> None:

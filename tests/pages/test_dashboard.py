@@ -12,6 +12,7 @@ import pytest
 from markupsafe import escape
 from tests.pages.browser import Browser
 from tests.pages.conftest import HOSTILE, decided
+from tests.serving.conftest import Clock
 
 from depsue import codec
 from depsue.campaigns import Campaign, open_home, story_of
@@ -57,14 +58,15 @@ def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser
     page, twin = visit.get("/").text, visit.get("/index.json").json
     assert twin["served"] == "spring"
     assert {one["name"]: one["state"] for one in twin["campaigns"]} == {
-        "spring": "healthy",
+        "spring": "waiting",
         "summer": None,
         "winter": None,
+        "easter": None,
     }
     assert twin["campaigns"][0]["name"] == "spring"
     for one in twin["campaigns"]:
         assert escape(one["headline"]) in page and f'href="{one["path"]}"' in page
-    assert [one["round"] for one in twin["campaigns"]] == ["1 of 2", "2 of 2", "1 of 2"]
+    assert [one["round"] for one in twin["campaigns"]] == ["1 of 2", "2 of 2", "1 of 2", "1 of 2"]
 
 
 def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
@@ -83,40 +85,39 @@ def test_a_campaign_that_cannot_be_read_does_not_hide_the_others(
     assert visit.get("/campaigns/summer").status == 503
 
 
-def test_the_live_part_says_what_the_monitor_knows(visit: Browser, service: Service) -> None:
+def test_the_live_part_says_what_was_served(visit: Browser, service: Service, clock: Clock) -> None:
     assert visit.get("/campaigns/spring.json").json["live"]["values"] == []
-    decided(service, 300)
-    watching = service.monitor.run
-    assert watching is not None
+    decided(service, clock, 300)
     live = visit.get("/campaigns/spring.json").json["live"]
-    point = watching.points[-1]
-    last = live["values"][-1]
-    assert (last["decisions"], last["policy"]) == (point.n, list(point.policy))
+    point, last = service.account.points[-1], live["values"][-1]
+    assert (last["decisions"], last["policy"]) == (300, list(point.policy or ()))
     assert last["pi0"] == list(point.pi0 or ())
     assert last["novelty"] == point.novelty and last["margin"] == pytest.approx(point.margin)
-    assert [one["name"] for one in live["tests"]] == [one.name for one in service.monitor.findings]
-    assert all(0 <= one["share"] <= 1 for one in live["tests"] if one["share"] is not None)
+    tests = live["status"]["monitor"]["tests"]
+    assert [one["name"] for one in tests] == [one.name for one in service.monitor.findings]
+    assert all(0 <= one["share"] <= 1 for one in tests if one["share"] is not None)
     page = visit.get("/campaigns/spring").text
-    for one in live["tests"]:
+    for one in tests:
         assert escape(one["words"]) in page
     assert page.count('<script type="application/json">') == 5
     for heading in ("Value", "Novelty", "Margin"):
         assert f"{heading} as a table" in page
 
 
-def test_new_items_are_counted_now_and_before(visit: Browser, service: Service) -> None:
-    decided(service, 300)
-    watching = service.monitor.run
-    assert watching is not None
+def test_new_items_are_counted_now_and_before(
+    visit: Browser, service: Service, clock: Clock
+) -> None:
+    decided(service, clock, 300)
+    account = service.account
     items = visit.get("/campaigns/spring.json").json["items"]
-    novel = watching.served.catalogue.novel
-    assert items["shown_now"] == watching.shown[novel].sum()
-    assert items["rows_now"] == watching.shown.sum()
-    ids = watching.served.ids
+    novel = account.served.catalogue.novel
+    assert items["shown_now"] == account.shown[novel].sum() == account.counts.new
+    assert items["rows_now"] == account.shown.sum() == 300
+    ids = [str(id) for id in account.served.ids]
     for one in items["items"]:
-        place = [str(id) for id in ids].index(one["id"])
-        assert one["shown_now"] == watching.shown[place]
-        assert one["mean_now"] == (1.0 if one["shown_now"] else None)  # each earned 1
+        place = ids.index(one["id"])
+        assert one["shown_now"] == account.shown[place]
+        assert one["mean_now"] == (1.0 if account.read[place] else None)  # each earned 1
     before = visit.get("/campaigns/summer.json").json
     assert before["live"] is None
     assert sum(one["shown"] for one in before["items"]["items"]) == before["items"]["shown"] > 0

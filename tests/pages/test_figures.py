@@ -12,10 +12,58 @@ from depsue.pages.figures import levels_figure, live_figures, novelty_figure, ro
 from depsue.pages.live import Live, LiveValue
 from depsue.pages.plan_report import FrontierPoint, PlanResult, frontier_figure
 from depsue.promises import Promise
+from depsue.serving.account import ServedCounts
+from depsue.serving.monitor import MonitorState
+from depsue.serving.service import (
+    MonitorStatus,
+    PermitStatus,
+    ServedStatus,
+    ServiceStatus,
+    StoreStatus,
+    WhoDecides,
+)
 
-FIRST = LiveValue("2027-05-01 10:00:00.000", 10, (0.5, 0.0, 1.0), None, 0.5, None)
-LAST = LiveValue("2027-05-01 11:00:00.000", 900, (0.3, 0.28, 0.33), (0.31, 0.2, 0.4), 0.1, -4.0)
-LIVE = Live("healthy", "", 1, "certified", 0.12, 0.05, 60.0, 1.0, 0.25, (), (FIRST, LAST), (), ())
+FIRST = LiveValue("2027-05-01 10:00:00.000", 10, (0.5, 0.0, 1.0), None, 0.5, 0.5, None)
+LAST = LiveValue(
+    "2027-05-01 11:00:00.000", 900, (0.3, 0.28, 0.33), (0.31, 0.2, 0.4), 0.27, 0.1, -4.0
+)
+STATUS = ServiceStatus(
+    campaign="spring",
+    state=MonitorState.HEALTHY,
+    says="Healthy",
+    reason="no evidence of a breach",
+    decides=WhoDecides("policy", "certified, of round 1"),
+    stops=[],
+    since=None,
+    ready=True,
+    not_ready="",
+    round=1,
+    policy="",
+    what="certified",
+    novelty=0.12,
+    made_in=1,
+    holdout=0.05,
+    served=ServedStatus(ServedCounts(855, 45, 0, 90), [], None, None),
+    monitor=MonitorStatus(PermitStatus(None, ""), 900, 0, 0, 0, 0, 0, []),
+    store=StoreStatus("", 0, 0, 0),
+    problem="",
+    waiting=0,
+)
+LIVE = Live(
+    status=STATUS,
+    verdict="",
+    decided="",
+    recent=None,
+    asks="",
+    troubles=(),
+    rewards="",
+    floor=0.25,
+    floor_is="as declared",
+    wait=60.0,
+    r_max=1.0,
+    values=(FIRST, LAST),
+    events=(),
+)
 
 
 def test_the_live_value_is_drawn_with_its_limits_and_the_floor() -> None:
@@ -23,23 +71,25 @@ def test_the_live_value_is_drawn_with_its_limits_and_the_floor() -> None:
     plot = json.loads(value.plotly)
     named = {one["name"]: one for one in plot["data"] if "name" in one}
     assert named["policy"]["y"] == [0.5, 0.3] and named["pi0, holdout"]["y"] == [0.31]
-    assert named["floor"]["y"] == [0.25, 0.25]
+    assert named["floor"]["y"] == [0.25, 0.25] and named["policy, lately"]["y"] == [0.5, 0.27]
     upper, lower = plot["data"][3]["y"], plot["data"][4]["y"]
     assert (upper, lower) == ([1.0, 0.33], [0.0, 0.28])
     low, high = plot["layout"]["yaxis"]["range"]
     assert 0.2 < low < 0.25 and 0.33 < high < 0.4  # the wide limits of the beginning do not count
     assert (
-        "0.3 (0.28 to 0.33) after 900 decisions" in value.description
-        and "floor 0.25" in value.description
+        "0.3 (0.28 to 0.33), lately 0.27 after 900 decisions" in value.description
+        and "floor 0.25, as declared" in value.description
     )
     assert value.cells[0] == (
-        "2027-05-01 11:00:00", "900", "0.3 (0.28 to 0.33)", "0.31 (0.2 to 0.4)"
+        "2027-05-01 11:00:00", "900", "0.3 (0.28 to 0.33)", "0.27", "0.31 (0.2 to 0.4)"
     )  # fmt: skip
-    assert "Now 10.0%; as deployed 12.0%" in novelty.description
+    assert "Now 10.0%; the deployed policy by itself 12.0%" in novelty.description
     assert "Now -4.0 after 900 decisions" in margin.description and len(margin.cells) == 1
     assert live_figures(replace(LIVE, values=())) == []
     without = live_figures(replace(LIVE, floor=None, values=(FIRST,)))
     assert [one.heading for one in without] == ["Value", "Novelty"]
+    hidden = replace(FIRST, policy=None, recent=None)  # no reward may be shown
+    assert [one.heading for one in live_figures(replace(LIVE, values=(hidden,)))] == ["Novelty"]
 
 
 def test_rounds_are_drawn_as_far_as_they_are_known() -> None:

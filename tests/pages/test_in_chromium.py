@@ -17,8 +17,13 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.pages.conftest import Traffic, served
+from tests.serving.conftest import Clock, listening
 
+from depsue.pages.dashboard import Dashboard
 from depsue.serving.access import Access
+from depsue.serving.app import App
+from depsue.serving.settings import STORE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
@@ -33,6 +38,7 @@ PAGES = (
     SPRING,
     "/campaigns/summer",
     f"{SPRING}/plan",
+    "/campaigns/easter/plan",
     f"{SPRING}/stop",
     f"{SPRING}/certificates/1-1",
     "/campaigns/winter/certificates/1-1",
@@ -227,14 +233,14 @@ def test_stop_and_resume_by_keyboard_alone(page: Page) -> None:
     expect(page.get_by_text("Are you sure?")).to_be_visible()
     tab_to(page, "Yes, stop it")
     page.keyboard.press("Enter")
-    expect(page.locator("#monitor-now")).to_contain_text("a drill (by hand)")
-    expect(page.locator("#monitor-now .state").first).to_have_text("stopped")
+    expect(page.locator("#stands")).to_contain_text("bo stopped the new policy. Why: a drill")
+    expect(page.locator("#stands .state")).to_have_text("Stopped: current policy serving")
     tab_to(page, "Resume the policy…")
     page.keyboard.press("Enter")
     page.get_by_label("reason").fill("it was a drill")
     page.keyboard.press("Enter")
     page.get_by_role("link", name="No, go back").click()
-    expect(page.locator("#monitor-now .state").first).to_have_text("stopped")
+    expect(page.locator("#stands .state")).to_have_text("Stopped: current policy serving")
     page.get_by_role("link", name="Resume the policy…").click()
     page.get_by_label("reason").fill("it was a drill")
     page.get_by_role("button", name="Go on").click()
@@ -255,8 +261,8 @@ def tab_to(page: Page, name: str) -> None:
 
 
 def test_plan_the_next_round(page: Page, wrong: list[str]) -> None:
-    page.goto(SPRING)
-    page.get_by_role("link", name="Plan the next round").click()
+    page.goto("/campaigns/easter")
+    page.get_by_role("link", name="Plan round 1").click()
     page.get_by_label("floor").fill("2")
     page.get_by_role("button", name="Plan").click()
     expect(page.get_by_role("alert")).to_contain_text("the floor must lie in (0, 1]")
@@ -289,6 +295,66 @@ def test_every_page_fits_a_phone(browser: Browser, server: Server, scheme: str) 
     missing = [said for said in refused if "404" not in said]  # the page that is not there
     assert missing == [] and len(refused) == 1
     page.context.close()
+
+
+def test_the_page_through_a_fault_that_begins_late(
+    browser: Browser, home: Path, clock: Clock, ticks: Clock, wrong: list[str]
+) -> None:
+    """Waiting, Healthy, Watch, Stopped, and Not watched, as a reader sees them."""
+    service = served(home, "spring", clock, ticks)
+    token = Access(home).add("admin", "ana")
+    access = Access(home)
+    with listening(App(service, access, pages=Dashboard(service, access))) as port:
+        traffic = Traffic(service, clock)
+        page = opened(browser, Server(f"http://127.0.0.1:{port}", token), wrong)
+        stands, decider = page.locator("#stands"), page.locator("#stands .first")
+
+        def seen() -> str:
+            page.goto(f"{SPRING}?live=off")
+            return stands.locator(".state").inner_text()
+
+        assert seen() == "Waiting for data"
+        expect(decider).to_contain_text("The certified policy of round 1 decides since")
+        expect(stands).to_contain_text("No decision was made yet.")
+        for _ in range(4):
+            traffic.come(700)
+        assert seen() == "Healthy"
+        expect(stands).to_contain_text("Of the last 1,000 decisions, the deployed policy made 8")
+        expect(page.locator("#live")).to_contain_text("Rewards are those of the learn and select")
+        states = ["Healthy"]
+        for _ in range(20):
+            traffic.come(150, policy=0.3)
+            states.append(seen())
+            if states[-1] == "Watch":
+                expect(decider).to_contain_text("The certified policy of round 1 decides since")
+            if states[-1].startswith("Stopped"):
+                break
+        assert list(dict.fromkeys(states)) == [
+            "Healthy",
+            "Watch",
+            "Stopped: current policy serving",
+        ]
+        expect(decider).to_contain_text("Your current policy (pi0) decides since")
+        expect(decider).to_contain_text("the monitor stopped the new policy. Why: reward, by")
+        for _ in range(2):
+            traffic.come(500)
+        seen()
+        expect(stands).to_contain_text("in its place made 1,000. None showed a new item.")
+        (stop,) = service.status.stops
+        service.resume_policy([stop.id], "mended", "bo")
+        traffic.come(300)
+        assert seen() in ("Watch", "Healthy")  # the mean of the round is still below the floor
+        expect(decider).to_contain_text("The certified policy of round 1 decides since")
+        store = home / "spring" / STORE
+        store.rename(store.with_name("moved.db"))
+        ticks.advance(31)
+        service.turn()
+        assert seen() == "Not watched: current policy serving"
+        expect(decider).to_contain_text("Your current policy (pi0) decides since")
+        expect(stands).to_contain_text("The store of decisions cannot be read")
+        store.with_name("moved.db").rename(store)
+        service.turn()
+        page.context.close()
 
 
 def test_without_scripts_everything_can_be_read_and_done(

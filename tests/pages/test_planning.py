@@ -20,7 +20,7 @@ from depsue.pages.plan_report import PlanResult
 from depsue.progress import silent
 from depsue.promises import Floor, Promise
 
-SPRING, SUMMER = "/campaigns/spring/plan", "/campaigns/summer/plan"
+EASTER, SUMMER = "/campaigns/easter/plan", "/campaigns/summer/plan"
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser, pages: Dashboard) -> None:
-    assert 'id="floor"' in visit.get(SPRING).text
-    sent = visit.post(SPRING, {"floor": "0.9", "objective": "balanced"})
-    assert (sent.status, sent.to) == (303, SPRING)
-    job = pages.plans.of("spring")
+    assert 'id="floor"' in visit.get(EASTER).text
+    sent = visit.post(EASTER, {"floor": "0.9", "objective": "balanced"})
+    assert (sent.status, sent.to) == (303, EASTER)
+    job = pages.plans.of("easter")
     assert job is not None and job.done.wait(120)
-    twin = visit.get(f"{SPRING}.json").json
+    twin = visit.get(f"{EASTER}.json").json
     assert twin["form"] == {
         "floor": "0.9",
         "delta": "0.05",
@@ -52,19 +52,19 @@ def test_a_plan_of_pi0s_logs_has_a_frontier_and_a_pick(visit: Browser, pages: Da
         "max_novelty": "0.5",
     }
     found = twin["result"]
-    assert (twin["failed"], found["rows"]) == ("", 8000)
+    assert (twin["failed"], found["rows"]) == ("", 4000)
     assert found["floor"] == pytest.approx(0.9)
     (pick,) = [one for one in found["frontier"] if one["picked"]]
     assert found["pick"].startswith(f"Novelty {pick['novelty']:.1%}")
     novelties = [one["novelty"] for one in found["frontier"]]
     assert novelties == sorted(novelties) and found["certain"] == pytest.approx(0.1)
     assert len(found["cells"]) == len(novelties)
-    page = visit.get(SPRING).text
+    page = visit.get(EASTER).text
     assert "The frontier as a table" in page and 'class="picked"' in page
     assert 'value="0.9"' in page and "http-equiv" not in page
     # the campaign itself is as it was
     assert (
-        visit.get("/campaigns/spring.json")
+        visit.get("/campaigns/easter.json")
         .json["words"]["promises"][0]
         .startswith("reward: at least 95%")
     )
@@ -92,19 +92,19 @@ def test_a_later_round_has_a_frontier_too(home: Path) -> None:
 def test_progress_is_shown_and_plans_are_made_one_at_a_time(
     visit: Browser, pages: Dashboard, slow: threading.Event
 ) -> None:
-    visit.post(SPRING)
-    page = visit.get(SPRING).text
+    visit.post(EASTER)
+    page = visit.get(EASTER).text
     assert 'http-equiv="refresh"' in page and "<form class" not in page
     assert "reward model" in page and "loss &lt;0.5&gt;" in page and 'value="0.250"' in page
-    twin = visit.get(f"{SPRING}.json").json
+    twin = visit.get(f"{EASTER}.json").json
     assert twin["tasks"] == [{"what": "reward model", "share": 0.25, "words": "loss <0.5>"}]
     other = visit.get(SUMMER).text
-    assert "Under way: a plan of spring" in other and 'http-equiv="refresh"' in other
+    assert "Under way: a plan of easter" in other and 'http-equiv="refresh"' in other
     refusal = visit.post(SUMMER)
     assert refusal.status == 422
     assert "One at a time" in refusal.text
     slow.set()
-    job = pages.plans.of("spring")
+    job = pages.plans.of("easter")
     assert job is not None and job.done.wait(60)
     assert visit.post(SUMMER).status == 303
 
@@ -126,20 +126,20 @@ def test_progress_is_shown_and_plans_are_made_one_at_a_time(
 def test_what_cannot_be_planned_is_refused_at_once(
     visit: Browser, pages: Dashboard, slow: threading.Event, field: str, value: str, said: str
 ) -> None:
-    refusal = visit.post(SPRING, {field: value})
+    refusal = visit.post(EASTER, {field: value})
     assert refusal.status == 422
     assert said in refusal.text and 'role="alert"' in refusal.text
     assert f'value="{value}"' in refusal.text  # what was typed is still there
-    assert visit.get(f"{SPRING}.json").json["under_way"] is False
+    assert visit.get(f"{EASTER}.json").json["under_way"] is False
 
 
 def test_a_plan_that_fails_says_why(visit: Browser, pages: Dashboard, home: Path) -> None:
-    spring = Campaign(open_home(home), home, "spring", by="bo")
-    spring.files.save_place(0, str(home / "gone.parquet"))
-    visit.post(SPRING)
-    job = pages.plans.of("spring")
+    easter = Campaign(open_home(home), home, "easter", by="bo")
+    easter.files.save_place(0, str(home / "gone.parquet"))
+    visit.post(EASTER)
+    job = pages.plans.of("easter")
     assert job is not None and job.done.wait(60)
-    page = visit.get(SPRING).text
+    page = visit.get(EASTER).text
     assert "It came to nothing: the logs of round 0 must be where they were observed" in page
 
 

@@ -79,8 +79,8 @@ def test_a_campaign_that_was_only_created() -> None:
     said = text_of(Made().page)
     assert "logs of the current policy (pi0) are not taken in yet" in said
     said = text_of(Made().observe(0).page)
-    assert "Round 1 of 2: nothing has changed for users yet." in said
-    assert "The current policy (pi0) serves, as before the campaign" in said
+    assert "Round 1 of 2: nothing is deployed yet." in said
+    assert "the current policy (pi0) goes on as before the campaign" in said
     assert "reward: at least 95% of what the current policy (pi0) earns" in said
     assert "No candidate has been trained yet." in said
     assert "No new item has been observed yet; 2 are waiting." in said
@@ -125,7 +125,8 @@ def test_a_round_that_was_served_and_observed() -> None:
     page = made.page
     said = text_of(page)
     assert "Round 2 of 2: it has just begun." in said
-    assert "The certified policy of round 1 serves: it shows a new item in 20% of decisions" in said
+    assert "The certified policy of round 1 is deployed" in said
+    assert "It is certified to show a new item in 20% of decisions." in said
     assert "In round 1 the mean of reward was 0.2600 ± 0.0088, 130% of pi0's" in said
     assert "against a floor of 0.19: above the floor." in said
     assert "+700.0" in said, "margin (0.26 - 0.19) x 10,000"
@@ -140,8 +141,8 @@ def test_a_rollback_to_pi0(drawn: None) -> None:
     page = made.page
     assert "certified, not served" in page, "the certificate is about what does not serve"
     said = text_of(page)
-    assert "Round 1 of 2: rolled back; what serves now is still to be observed." in said
-    assert "The current policy (pi0) serves, after a rollback" in said
+    assert "Round 1 of 2 was rolled back to the current policy (pi0). Import what it logs" in said
+    assert "The current policy (pi0) is deployed, after a rollback" in said
     assert "rolled back to pi0" in said
     made.observe(1, 0.2)
     assert not made.story.promises[0].outcomes[1].followed
@@ -150,10 +151,8 @@ def test_a_rollback_to_pi0(drawn: None) -> None:
 def test_the_certain_level_serves() -> None:
     made = Made().observe(0).train(1).certify(1, None).deploy(1, sha("certain", 1))
     said = text_of(made.page)
-    assert (
-        "The current policy (pi0) serves with a few new items: it shows a new item in 5% of "
-        "decisions" in said
-    )
+    assert "The current policy (pi0) with a few new items, of round 1, is deployed" in said
+    assert "It is meant to show a new item in 5% of decisions." in said
 
 
 def test_a_campaign_that_is_over(drawn: None) -> None:

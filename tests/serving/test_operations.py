@@ -33,7 +33,7 @@ from depsue.serving.app import App, Metrics
 from depsue.serving.running import GRACE, log_to
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Store
+from depsue.serving.store import MonitorEvent, Store
 
 ROOT = Path(__file__).parents[2]
 SERVE, RUNBOOK = (ROOT / "docs" / f"{name}.md" for name in ("serve", "runbook"))
@@ -143,7 +143,7 @@ def test_the_runbook_has_every_metric_and_no_other(serve: Serve, home: Path, clo
         call.post("/v1/decide", {"context": CONTEXT})
     call.post("/v1/reward", {"decision": "0" * 32, "reward": 1.0})
     clock.advance(1.0)
-    service.look()
+    service.turn()
     found = names_of(call.get("/metrics").text)
     assert "depsue_value" in found and "depsue_rewards_total" in found
     text = RUNBOOK.read_text()
@@ -383,7 +383,7 @@ def test_the_password_may_come_from_the_environment(
     ledger.create_campaign("spring", rounds=1, settings={}, by="ana")
     store = Store(url, "spring", writing=True)
     store.open()
-    store.add_event("watch", 1, "policy", "a test", "ana")
+    store.add_events([MonitorEvent("w", 7.0, "watch", 1, "policy", "a test", "ana")])
     store.close()
     assert [one.kind for one in store.events()] == ["watch"]
 

@@ -54,15 +54,16 @@ class Story:
         round, rounds: under way, of K; round K + 1 says that it is over.
         settings: promises, delta and safety, as declared.
         retries: whether further attempts on the same rows were declared.
-        serving: what serves now, in a few words.
         next: what to do now, a command.
+        before_planning: what must be done before a round can be planned; "" if one can be now.
         mood: good, bad or plain.
         concerns: what a reader must not miss.
         may_deploy: what may be deployed now, the best first.
         history: every round so far, from round 0.
         promises: every promise, round by round.
         tests: every candidate and its test, oldest first.
-        deployments: oldest first; the last one serves.
+        deployments: oldest first. The last one is to serve; whether it decides is for a service to
+            say, which may have stopped it.
         items: exposure of the new items.
         journal: who did what when, oldest first.
     """
@@ -75,8 +76,8 @@ class Story:
     rounds: int
     settings: ExploreSettings
     retries: bool
-    serving: str
     next: str
+    before_planning: str
     mood: Mood
     concerns: tuple[Concern, ...]
     may_deploy: tuple[Choice, ...]
@@ -99,7 +100,7 @@ class Story:
 
     @property
     def deployed(self) -> DeployedPolicy | None:
-        """What serves; None if pi0 serves as before the campaign."""
+        """What is deployed; None if nothing is, and pi0 goes on as before the campaign."""
         return self.deployments[-1] if self.deployments else None
 
     @property
@@ -169,8 +170,8 @@ class Concern:
                 "still taken of pi0's value in the first logs."
             )
         return (
-            "What serves was certified in an earlier round, with the margin of that time; nothing "
-            "certifies anew that all deployments together stay above the floor."
+            "The deployed policy was certified in an earlier round, with the margin of that time; "
+            "nothing certifies anew that all deployments together stay above the floor."
         )
 
 
@@ -339,8 +340,8 @@ def story_of(campaign: RecordedCampaign) -> Story:
         rounds=campaign.rounds,
         settings=explore,
         retries=campaign.settings.retries,
-        serving=_serving(deployments[-1] if deployments else None),
         next=_next(campaign, k, bool(may_deploy)),
+        before_planning=before_planning(campaign),
         mood=_mood(concerns, newest[0] if newest else "", promises),
         concerns=concerns,
         may_deploy=may_deploy,
@@ -523,12 +524,37 @@ def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHis
     return "good" if above or state == "passed" else "plain"
 
 
+def before_planning(campaign: RecordedCampaign) -> str:
+    """What must be done before a round can be planned, in a sentence; "" if one can be now.
+
+    A plan is for a round that may still train a candidate.
+    """
+    k, name = campaign.round, campaign.name
+    if k == 0:
+        return "No logs are taken in yet."
+    if k > campaign.rounds:
+        return "The campaign is over: every round was served and observed."
+    if campaign.deployed(k):
+        then = f"plan round {k + 1}" if k < campaign.rounds else "end the campaign"
+        return (
+            f"Round {k} is deployed, so it can no longer be planned. To {then}, first import what "
+            f"it logs: depsue campaign observe {name}."
+        )
+    tested = any(read.round == k for read in campaign.ledger.attempts(name))
+    if tested and not campaign.settings.retries:
+        return (
+            f"Round {k} has its verdict, so it can no longer be planned. Deploy what may be "
+            f"deployed: depsue campaign deploy {name}."
+        )
+    return ""
+
+
 def _next(campaign: RecordedCampaign, k: int, may_deploy: bool) -> str:
     name = campaign.name
     if k > campaign.rounds:
         return f"depsue campaign report {name}"
     if campaign.deployed(k):
-        return f"depsue campaign observe {name} LOGS: what is served now"
+        return f"depsue campaign observe {name} LOGS: what round {k} logs"
     if may_deploy:
         return f"depsue campaign deploy {name}"
     if campaign.candidates(k):
@@ -536,13 +562,14 @@ def _next(campaign: RecordedCampaign, k: int, may_deploy: bool) -> str:
     return f"depsue campaign train {name}"
 
 
-def _serving(deployed: DeployedPolicy | None) -> str:
+def _deployed_line(deployed: DeployedPolicy | None) -> str:
     if deployed is None:
-        return "pi0"
-    since = f"since {deployed.at:%Y-%m-%d %H:%M} by {deployed.by}"
+        return "nothing yet: pi0 goes on as before"
+    since = f"since {deployed.at:%Y-%m-%d %H:%M} UTC by {deployed.by}"
+    how = ", after a rollback" if deployed.kind == "rollback" else ""
     if deployed.what == "pi0":
-        return f"pi0, {since}"
-    what = f"round {deployed.made_in}'s {deployed.what} policy"
+        return f"pi0{how}, {since}"
+    what = f"the {deployed.what} policy of round {deployed.made_in}{how}"
     return f"{what}, novelty {deployed.novelty:.3f}, {since}"
 
 
@@ -555,7 +582,7 @@ def _status_lines(story: Story) -> Iterator[str]:
     at = "over" if story.over else f"round {story.round} of {story.rounds}"
     yield f"campaign {story.name}: {at}"
     yield f"  promise   {floors} (delta {explore.delta:g} {per}, {safety})"
-    yield f"  serving   {story.serving}"
+    yield f"  deployed  {_deployed_line(story.deployed)}"
     for concern in story.concerns:
         yield f"  note      {concern}"
     for place, choice in enumerate(story.may_deploy):

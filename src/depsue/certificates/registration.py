@@ -77,6 +77,7 @@ def placed(
     fresh: bool = False,
     secret: str | None = None,
     first: Registration | None = None,
+    ahead: str | None = None,
     extends: Registration | None = None,
 ) -> Registration:
     """The registration of a log: a new one, or that of the rows it shares with known logs.
@@ -93,6 +94,8 @@ def placed(
         secret: one that is given instead of drawn, for rows that are new.
         first: of the campaign's first logs; rows that are named by their unit take its secret, so
             that a user's later rows fall into the fold of the earlier ones.
+        ahead: the secret that the registry drew for the round before it had a row; rows that are
+            named by the ids of their decisions take it, for the service gave them these ids.
         extends: of the rows that these are said to contain; taken where no view knows them again.
     """
     shared = []
@@ -106,6 +109,8 @@ def placed(
         drawn, own = secret is None, draw_secret() if secret is None else secret
         if first is not None and first.kind == sketch.kind == "unit":
             drawn, own = first.drawn, first.secret
+        elif ahead is not None and sketch.kind == "decision":
+            drawn, own = True, ahead
         return Registration(
             ledger=ledger,
             secret=own,

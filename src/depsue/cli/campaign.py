@@ -406,21 +406,31 @@ def served(
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="Name; default: all campaigns.")] = None,
+    store: StoreAddress = None,
     home: Home = HOME,
     ledger: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where a campaign stands: round, floor, margin, and what may be deployed now."""
+    """Where a campaign stands: round, floor, margin, what may be deployed now, what was served."""
+    from depsue import codec
     from depsue.campaigns import Campaign, open_home, story_of
+    from depsue.serving.account import served_lately
 
     opened = open_home(home, ledger)
     names = [record.name for record in opened.campaigns()] if name is None else [name]
-    stories = [story_of(Campaign(opened, home, each, by="reader")) for each in names]
+    values, texts = [], []
+    for each in names:
+        campaign = Campaign(opened, home, each, by="reader")
+        story, lately = story_of(campaign), served_lately(campaign, store)
+        lines = () if lately is None else lately.lines()
+        values.append(story.as_json() | ({} if lately is None else {"served": codec.plain(lately)}))
+        texts.append(
+            "\n".join([str(story), *(["", *(f"  {line}" for line in lines)] * bool(lines))])
+        )
     if as_json:
-        values = [story.as_json() for story in stories]
         typer.echo(json.dumps(values if name is None else values[0], indent=1))
     else:
-        typer.echo("\n\n".join(str(story) for story in stories) or "no campaigns yet")
+        typer.echo("\n\n".join(texts) or "no campaigns yet")
 
 
 @app.command()

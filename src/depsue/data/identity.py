@@ -107,6 +107,11 @@ def keyed_folds(identities: Keys, fractions: tuple[float, ...], secret: str) -> 
     return folds
 
 
+def id_identities(keys: Keys) -> Keys:
+    """(v,) what names the rows of units, or of decisions, by the keys of their ids."""
+    return mix64(keys)
+
+
 def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
     """(n,) what names each row.
 
@@ -116,9 +121,9 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
         start: the number of the first row among all.
     """
     if kind == "unit" and logs.unit is not None and logs.units is not None:
-        return mix64(keys_of_ids(logs.units))[logs.unit]
+        return id_identities(keys_of_ids(logs.units))[logs.unit]
     if kind == "decision" and logs.decision is not None:
-        return mix64(logs.decision)
+        return id_identities(logs.decision)
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
     return mix64(np.arange(start, start + len(logs), dtype=np.uint64))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from depsue.certificates.folds import FRACTIONS, Registration
-from depsue.data.identity import LogSketch, Overlap
+from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
 from depsue.ledger import reads, registering, schema
@@ -357,6 +357,7 @@ class Ledger:
                 if kind == "deploy":
                     transaction.require_current(campaign, round)
                     _require_certified(transaction, campaign, round, policy_hash)
+                values["secret"] = registering.secret_of_round(transaction, campaign, round)
                 transaction.add(schema.deployments, kind, policy_hash, values)
             return schema.record(
                 DeploymentRecord,
@@ -412,6 +413,22 @@ class Ledger:
         with self.database.reading() as connection:
             transaction = Transaction(connection, "reader")
             return registering.registered(transaction, campaign, round)
+
+    def registration_ahead(
+        self, campaign: str, round: int, kind: IdentityKind, fractions: tuple[float, float, float]
+    ) -> Registration | None:
+        """What the folds of a deployed round's rows will hang on, known before they are observed.
+
+        None where that is drawn only then.
+
+        Args:
+            campaign, round: whose rows.
+            kind: by what they will be named.
+            fractions: shares of learn, select and certify.
+        """
+        with self.database.reading() as connection:
+            transaction = Transaction(connection, "reader")
+            return registering.registered_ahead(transaction, campaign, round, kind, fractions)
 
     def registered(self, campaign: str, round: int) -> bool:
         """Whether a round's rows are registered: they are, unless older rules took them in."""

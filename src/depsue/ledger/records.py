@@ -113,7 +113,8 @@ class AttemptRecord:
 class DeploymentRecord:
     """What serves from now on: a certified policy, or a rollback to what served before.
 
-    `declared` says how long: {"decisions": 50000} or {"until": "2027-03-01T00:00:00"}.
+    `declared` says how long: {"decisions": 50000} or {"until": "2027-03-01T00:00:00"}. `secret` is
+    what the folds of the round's decisions hang on; "" where an older version recorded it.
     """
 
     campaign: str
@@ -121,6 +122,7 @@ class DeploymentRecord:
     policy_hash: str
     kind: DeploymentKind
     declared: Mapping[str, Any]
+    secret: str
     at: datetime
     by: str
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from depsue import codec
+from depsue.certificates import registration as registry
 from depsue.certificates.folds import Registration
 from depsue.certificates.registration import KnownLog, placed
-from depsue.data.identity import LogSketch, Overlap
+from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.errors import ConfigError, is_real, require, short
 from depsue.ledger import schema
 from depsue.ledger.records import checked_json, checked_name
@@ -57,6 +58,7 @@ def register(
         retries=bool(declared.retries),
         fresh=fresh,
         first=_registration(own[0]) if own and round > 0 else None,
+        ahead=_drawn_ahead(transaction, campaign, round),
         extends=before[-1] if before else None,
     )
     again = [row.round for row in own if row.round < round and row.family == registration.family]
@@ -78,6 +80,42 @@ def register(
     }
     transaction.add(schema.registrations, "registration", registration.family, values)
     return registration
+
+
+def secret_of_round(transaction: Transaction, campaign: str, round: int) -> str:
+    """The secret of a round's decisions: drawn when it is first deployed, the same from then on.
+
+    It must be there before a decision is: what may be looked at while the round runs are its learn
+    and select rows alone, so a row's fold is known as soon as the row has its id.
+    """
+    return _drawn_ahead(transaction, campaign, round) or registry.draw_secret()
+
+
+def _drawn_ahead(transaction: Transaction, campaign: str, round: int) -> str | None:
+    rows = transaction.all(schema.deployments, campaign=campaign, round=round) if round else []
+    return next((str(row.secret) for row in rows if row.secret), None)
+
+
+def registered_ahead(
+    transaction: Transaction,
+    campaign: str,
+    round: int,
+    kind: IdentityKind,
+    fractions: tuple[float, float, float],
+) -> Registration | None:
+    """What the rows of a deployed round will be registered with; None if it is not known yet."""
+    secret: str | None = None
+    if kind == "decision":
+        secret = _drawn_ahead(transaction, campaign, round)
+    elif kind == "unit":  # users come back: their later rows fall like the first ones
+        first = transaction.first(schema.registrations, campaign=campaign)
+        known = None if first is None else _registration(first)
+        secret = known.secret if known is not None and known.kind == "unit" else None
+    return (
+        None
+        if secret is None
+        else Registration(transaction.ledger, secret, kind, fractions, family="")
+    )
 
 
 def require_registrable(

@@ -24,7 +24,7 @@ observations = table("depsue_observations", "id campaign round data_hash rows so
 policies = table("depsue_policies", "id campaign round policy_hash folder trained_on fixed")
 reads = table("depsue_attempts", "id campaign round attempt data_hash policy_hash family")
 verdicts = table("depsue_outcomes", "id read_id passed certified certificate note")
-deployments = table("depsue_deployments", "id campaign round policy_hash kind declared")
+deployments = table("depsue_deployments", "id campaign round policy_hash kind declared secret")
 registrations = table(
     "depsue_registrations", "id campaign round data_hash rows family registration sketch"
 )
@@ -204,6 +204,10 @@ SCHEMA = Schema(
         ),
         # what a policy rests on is pinned: items, mapping, certificate
         Migration(both=(_PINS,)),
+        # the folds of what a round will log are drawn when it is first deployed
+        Migration(
+            both=("ALTER TABLE depsue_deployments ADD COLUMN secret TEXT NOT NULL DEFAULT ''",)
+        ),
     ),
     finish=_append_only,
     absent="check the address, or create a campaign there first",

@@ -15,26 +15,31 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from depsue.campaigns import Campaign, Story, plan_next_round, story_of
-from depsue.campaigns.story import Mood
+from depsue.campaigns.story import Mood, before_planning
 from depsue.errors import ConfigError, require, short
 from depsue.exploration.plan import require_plannable
 from depsue.exploration.settings import NAMED, ExploreSettings
 from depsue.pages.jobs import Job, Task
-from depsue.pages.live import Live, NewItems, live_of, new_items
+from depsue.pages.live import (
+    Live,
+    NewItems,
+    decided,
+    live_of,
+    new_items,
+    recent_of,
+    verdict,
+)
 from depsue.pages.plan_report import PlanResult, plan_result
 from depsue.pages.rendering import certificate_path, path_of
 from depsue.pages.words import Sentences, Tile, at_round, journal_lines, sentences, tiles, utc
+from depsue.plural import counted
 from depsue.progress import Watch
 from depsue.promises import Floor
 from depsue.serving.messages import MOST_TEXT
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service
 
 Action = Literal["stop", "resume"]
-STATES = {
-    "healthy": "no evidence against the promise",
-    "watch": "look at what is marked",
-    "stopped": "the current policy decides",
-}
 MEANS: dict[Action, str] = {
     "stop": "From the next decision on, the current policy (pi0) decides in place of the new one, "
     "also after a restart, until somebody resumes it. What was decided so far stays as it is.",
@@ -63,40 +68,47 @@ class Glance:
     Args:
         name, path: of it.
         round: k of K, or over.
-        headline, serving: a sentence each.
+        verdict, decided: who decides now, and who made the newest decisions; "" where the campaign
+            is not served here.
+        headline, deployed: where the ledger says that it stands, a sentence each.
         promises: the floors, in words.
         floor: the mean reward that the first promise asks for.
         margin: earned above it in the rounds that were observed.
-        state: of the monitor; None where the campaign is not served here.
+        state: of the service; None where the campaign is not served here.
         problem: why no more can be said; "" if there is none.
     """
 
     name: str
     path: str
     round: str = ""
+    verdict: str = ""
+    decided: str = ""
     headline: str = ""
-    serving: str = ""
+    deployed: str = ""
     promises: tuple[str, ...] = ()
     floor: float | None = None
     margin: float | None = None
-    state: str | None = None
+    state: MonitorState | None = None
     problem: str = ""
 
 
-def glance(story: Story, state: str | None) -> Glance:
-    """One campaign, in a few words; `state` is of the monitor."""
+def glance(story: Story, service: Service | None) -> Glance:
+    """One campaign, in a few words; `service` is what serves it here, None if nothing does."""
     words = sentences(story)
     first = story.first
+    status = None if service is None else service.status
     return Glance(
         name=story.name,
         path=path_of(story.name),
         round=at_round(story),
+        verdict="" if status is None else verdict(status),
+        decided="" if service is None else decided(recent_of(service)),
         headline=words.headline,
-        serving=words.serving,
+        deployed=words.deployed,
         promises=tuple(f"{promise.name} {promise.floor}" for promise in story.settings.promises),
         floor=None if first is None else first.outcomes[0].need,
         margin=None if first is None else first.margin,
-        state=state,
+        state=None if status is None else status.state,
     )
 
 
@@ -108,7 +120,7 @@ class CampaignPage:
         path: of its page.
         story: what the ledger tells.
         words: the same in sentences.
-        mood: good, bad or plain; the story's, unless the monitor stopped or something is wrong.
+        mood: good, bad or plain: the worse of the story's and of what serves now.
         tiles: the figures on top.
         items: the new items.
         certificates: every test so far, newest first.
@@ -149,40 +161,51 @@ def campaign_page(story: Story, service: Service | None) -> CampaignPage:
         story: what its ledger tells.
         service: what serves it here; None if nothing does.
     """
-    floor = None if story.first is None else story.first.outcomes[0].need
-    live = None if service is None else live_of(service, floor)
-    alarmed = live is not None and (live.stopped or live.troubles)
+    live = None if service is None else live_of(service)
     return CampaignPage(
         path=path_of(story.name),
         story=story,
         words=sentences(story),
-        mood="bad" if alarmed else story.mood,
+        mood=_mood(story, live),
         tiles=tuple(_tiles(story, live)),
-        items=new_items(story.items, None if service is None else service.monitor.run),
+        items=new_items(story.items, None if service is None else service.account),
         certificates=tuple(_test_lines(story)),
         journal=journal_lines(story)[::-1],
         live=live,
     )
 
 
+def _mood(story: Story, live: Live | None) -> Mood:
+    """The worse of what the ledger tells and of what serves now."""
+    if live is None or story.mood == "bad":
+        return story.mood
+    state = live.status.state
+    if live.troubles or state not in (MonitorState.WAITING, MonitorState.HEALTHY):
+        return "bad"
+    return "plain" if state is MonitorState.WAITING else story.mood
+
+
 def _tiles(story: Story, live: Live | None) -> list[Tile]:
-    """The figures on top, live where there is something live."""
+    """The figures on top, of what was served where the campaign is served here."""
     if live is None:
         return list(tiles(story))
-    monitor = Tile("monitor", live.state, STATES[live.state], live.state)
-    now = live.last
-    if now is None:
-        return [monitor, *tiles(story)]
-    mean, low, high = now.policy
-    instead = {
-        "mean reward": Tile("value now", f"{mean:.4g}", f"{low:.3g} to {high:.3g}, at all times"),
-        "novelty": Tile("novelty", f"{now.novelty:.1%}", "of decisions now"),
-    }
-    if now.margin is not None and live.round == story.round:  # else its rows were observed already
-        before = None if story.first is None else story.first.margin
-        of = "now" if before is None else "observed and now"
-        margin = f"{(before or 0.0) + now.margin:+,.0f}"
-        instead["margin"] = Tile("margin", margin, f"above the floor, {of}")
+    status = live.status
+    monitor = Tile("monitor", status.says, f"round {status.round}", status.state)
+    instead = dict[str, Tile]()
+    if live.recent is not None and live.recent.counts.all:
+        counts = live.recent.counts
+        shown = f"{counts.new:,} of the last {counted(counts.all, 'decision')}"
+        instead["novelty"] = Tile("new items shown", f"{counts.novelty:.1%}", shown)
+    account = status.served.promises[0] if status.served.promises else None
+    if account is not None and account.value is not None:
+        what = f"of the policy, in {counted(account.read, 'learn or select row')}"
+        instead["mean reward"] = Tile("value now", f"{account.value:.4g}", what)
+    observed = None if story.first is None else story.first.margin
+    if account is not None and account.margin is not None and status.round == story.round:
+        # else the rows of the round were observed already
+        margin = (observed or 0.0) + account.margin
+        of = "this round" if observed is None else "observed and this round"
+        instead["margin"] = Tile("margin", f"{margin:+,.0f}", f"against the floor, {of}")
     return [monitor, *(instead.get(tile.label, tile) for tile in tiles(story))]
 
 
@@ -232,6 +255,7 @@ class ActionPage:
         possible: whether it can be done now.
         state: how the monitor stands, in a sentence.
         reason, by: as given so far.
+        stops: ids of the stops that the page shows, or showed first; a resume names these.
         sure: whether only the confirmation is missing.
         problem: what is wrong with what was given; "" if nothing is.
     """
@@ -244,6 +268,7 @@ class ActionPage:
     state: str
     reason: str = ""
     by: str = ""
+    stops: tuple[str, ...] = ()
     sure: bool = False
     problem: str = ""
 
@@ -263,15 +288,18 @@ def action_page(
         action: stop or resume.
         campaign: of which campaign.
         service: what serves it here; None if nothing does.
-        form: reason and by, as far as they are given.
+        form: reason, by and stops, as far as they are given.
         sure: whether only the confirmation is missing.
         problem: what is wrong with them.
     """
-    possible, state = False, "This campaign is not served here."
+    possible, state, stops = False, "This campaign is not served here.", tuple[str, ...]()
     if service is not None:
-        stopped = service.stopped
-        state = f"Stopped: {stopped}" if stopped else "The policy has not been stopped."
-        possible = bool(stopped) == (action == "resume")
+        standing = service.status.stops
+        state = f"Stopped: {service.stopped}" if standing else "The policy has not been stopped."
+        possible = bool(standing) == (action == "resume")
+        # what the page showed first is what its reader saw
+        shown = form["stops"].split() if "stops" in form else [stop.id for stop in standing]
+        stops = tuple(shown) if action == "resume" else ()
     return ActionPage(
         action,
         campaign.name,
@@ -281,6 +309,7 @@ def action_page(
         state,
         form.get("reason", ""),
         form.get("by", ""),
+        stops,
         sure=sure and possible and not problem,
         problem=problem,
     )
@@ -426,21 +455,12 @@ def settings_of(explore: ExploreSettings, form: Mapping[str, str]) -> ExploreSet
 
 def _about_logs(campaign: Campaign) -> tuple[tuple[str, ...], bool]:
     """Which logs a plan would go by, in sentences; and whether there is something to plan."""
-    k, name = campaign.round, campaign.name
-    if k == 0:
-        return ("No logs are taken in yet.",), False
-    if k > campaign.rounds:
-        return ("The campaign is over: every round was served and observed.",), False
-    rows = campaign.ledger.observations(name)[k - 1].rows
-    sentences = [f"Planned for round {k} on the {rows:,} rows of round {k - 1}."]
-    if campaign.deployed(k):
-        sentences.append(
-            f"Round {k} is deployed already, on these same rows: to plan round {k + 1}, observe "
-            f"first what is served now (depsue campaign observe {name})."
-            if k < campaign.rounds
-            else f"Round {k}, the last, is deployed already: this shows what its rows allowed."
-        )
-    return tuple(sentences), True
+    first = before_planning(campaign)
+    if first:
+        return (first,), False
+    k = campaign.round
+    rows = campaign.ledger.observations(campaign.name)[k - 1].rows
+    return (f"Planned for round {k} on the {rows:,} rows of round {k - 1}.",), True
 
 
 def _one_ratio(explore: ExploreSettings) -> float | None:

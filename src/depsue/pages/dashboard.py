@@ -169,10 +169,11 @@ class Dashboard(Pages):
         glances = []
         for record in reversed(self._service.campaign.ledger.campaigns()):
             name = record.name
-            state = self._service.state if name == served else None
+            service = self._serving(name)
             try:
-                glances.append(glance(self._stories.of(self._open(name)), state))
+                glances.append(glance(self._stories.of(self._open(name)), service))
             except DepsueError as problem:
+                state = None if service is None else service.state
                 glances.append(Glance(name, path_of(name), state=state, problem=str(problem)))
         glances.sort(key=lambda campaign: campaign.name != served)
         return self._shown("overview.html", Overview(served, tuple(glances)), visit)
@@ -227,7 +228,7 @@ class Dashboard(Pages):
 
     def _act(self, name: str, action: Action, visit: Visit) -> Answer:
         campaign, service = self._open(name), self._serving(name)
-        form = {"by": visit.visitor.name, **visit.request.form} if visit.posted else {}
+        form = {"by": visit.visitor.name, "stops": "", **visit.request.form} if visit.posted else {}
         show = partial(action_page, action, campaign, service)
         if not visit.posted:
             return self._shown("action.html", show({"by": visit.visitor.name}), visit)
@@ -236,7 +237,7 @@ class Dashboard(Pages):
         except ConfigError as problem:
             page = show(form, problem=str(problem))
             return self._shown("action.html", page, visit, status=422)
-        page = show({"reason": reason, "by": by}, sure=True)
+        page = show({**form, "reason": reason, "by": by}, sure=True)
         if not page.possible or service is None:
             return self._shown("action.html", page, visit, status=409)
         if form.get("sure") != "yes":
@@ -244,7 +245,7 @@ class Dashboard(Pages):
         if action == "stop":
             service.stop_policy(f"{reason} (by hand)", by)
         else:
-            service.resume_policy(reason, by)
+            service.resume_policy(page.stops, reason, by)
         visit.visitor.name = by
         return self._to(f"{path_of(name)}#monitor")
 

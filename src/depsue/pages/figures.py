@@ -260,40 +260,53 @@ def _thinned(test: CandidateTest) -> list[tuple[int, LadderLevel]]:
 
 
 def live_figures(live: Live) -> list[Figure]:
-    """The value, the novelty and the margin since the monitor began to watch, over time."""
+    """The value, the novelty and the margin of the round that is served, over time."""
     if not live.values:
         return []
-    figures = [_live_value(live), _live_novelty(live)]
+    figures = [_live_value(live)] if any(value.policy for value in live.values) else []
+    figures.append(_live_novelty(live))
     if any(value.margin is not None for value in live.values):
         figures.append(_live_margin(live))
     return figures
 
 
 def _live_value(live: Live) -> Figure:
-    values, last = live.values, live.values[-1]
-    times = tuple(value.at for value in values)
+    values = [value for value in live.values if value.policy is not None]
+    last = values[-1]
     marks: list[Mark] = []
+    shown: list[float] = []
+    late = _second_half(values)
     held = [(value.at, value.pi0) for value in values if value.pi0 is not None]
     if held:
         at, limits = tuple(at for at, _ in held), [limits for _, limits in held]
         marks += _with_band("pi0, holdout", at, limits, "grey")
-    marks += _with_band("policy", times, [value.policy for value in values], "blue")
-    shown = [x for value in _second_half(values) for x in (*value.policy, *(value.pi0 or ())[:1])]
-    description = f"policy {_interval(last.policy)} after {last.decisions:,} decisions"
+    own = [(value.at, value.policy) for value in values if value.policy is not None]
+    marks += _with_band("policy", tuple(at for at, _ in own), [y for _, y in own], "blue")
+    shown += [x for value in late for x in (*(value.policy or ()), *(value.pi0 or ())[:1])]
+    newest = [(value.at, value.recent) for value in values if value.recent is not None]
+    if newest:
+        x, y = tuple(at for at, _ in newest), tuple(mean for _, mean in newest)
+        marks.append(Line("policy, lately", x, y, "blue", "dot"))
+        shown += [value.recent for value in late if value.recent is not None]
+    description = f"policy {_interval(last.policy)}"
+    if last.recent is not None:
+        description += f", lately {last.recent:.4g}"
+    description += f" after {counted(last.decisions, 'decision')}"
     if last.pi0 is not None:
         description += f"; pi0 in the holdout {_interval(last.pi0)}"
     if live.floor is not None:
         marks.append(Rule("floor", live.floor))
         shown.append(live.floor)
-        description += f"; floor {live.floor:.4g}"
+        description += f"; floor {live.floor:.4g}, {live.floor_is}"
     return Figure(
         name="live-value",
         heading="Value",
-        description=f"Mean reward over time with its confidence sequence. Now: {description}.",
-        headings=("UTC", "decisions", "policy", "pi0, holdout"),
+        description="Mean reward of learn and select rows over time, with its confidence sequence. "
+        f"Now: {description}.",
+        headings=("UTC", "decisions", "policy", "lately", "pi0, holdout"),
         cells=tuple(
             (value.at[:19], f"{value.decisions:,}", _interval(value.policy),
-             "–" if value.pi0 is None else _interval(value.pi0))
+             or_dash(value.recent, ".4g"), _interval(value.pi0))
             for value in _newest(values)
         ),
         marks=tuple(marks),
@@ -304,13 +317,14 @@ def _live_value(live: Live) -> Figure:
 
 def _live_novelty(live: Live) -> Figure:
     values, last = live.values, live.values[-1]
-    shown = [0.0, live.novelty, *(value.novelty for value in _second_half(values))]
+    meant = live.status.novelty
+    shown = [0.0, meant, *(value.novelty for value in _second_half(values))]
     times = tuple(value.at for value in values)
     return Figure(
         name="live-novelty",
         heading="Novelty",
-        description="Share of the policy's decisions that showed a new item, over time. Now "
-        f"{last.novelty:.1%}; as deployed {live.novelty:.1%}.",
+        description="Share of the newest 1,000 closed decisions, whoever made them, that showed a "
+        f"new item, over time. Now {last.novelty:.1%}; the deployed policy by itself {meant:.1%}.",
         headings=("UTC", "decisions", "novelty"),
         cells=tuple(
             (value.at[:19], f"{value.decisions:,}", f"{value.novelty:.1%}")
@@ -318,7 +332,7 @@ def _live_novelty(live: Live) -> Figure:
         ),
         marks=(
             Line("shown", times, tuple(value.novelty for value in values), "blue"),
-            Rule("as deployed", live.novelty, "ink"),
+            Rule("policy by itself", meant, "ink"),
         ),
         x=Axis(),
         y=Axis("novelty", spanned(shown, low=0.0, high=1.0), "percent"),
@@ -332,14 +346,17 @@ def _live_margin(live: Live) -> Figure:
     return Figure(
         name="live-margin",
         heading="Margin",
-        description="Reward earned above the floor over time, an estimate. Now "
-        f"{margin:+,.1f} after {last.decisions:,} decisions of the policy.",
+        description="Sum of (reward - floor) over all decisions of the round, whoever made them, "
+        f"an estimate. Now {margin:+,.1f} after {counted(last.decisions, 'decision')}.",
         headings=("UTC", "decisions", "margin"),
         cells=tuple(
             (value.at[:19], f"{value.decisions:,}", f"{margin:+,.1f}")
             for value, margin in _newest(values)
         ),
-        marks=(Line("earned above the floor", times, margins, "green"), Rule("floor", 0.0)),
+        marks=(
+            Line("margin of the round", times, margins, "green" if margin >= 0 else "red"),
+            Rule("floor", 0.0),
+        ),
         x=Axis(),
         y=Axis("reward above the floor"),
     )
@@ -384,7 +401,9 @@ def _columns(
     return tuple(x for x, _ in points), tuple(y for _, y in points)
 
 
-def _interval(limits: tuple[float, float, float]) -> str:
+def _interval(limits: tuple[float, float, float] | None) -> str:
+    if limits is None:
+        return "–"
     mean, low, high = limits
     return f"{mean:.4g} ({low:.3g} to {high:.3g})"
 

@@ -44,7 +44,7 @@ class Sentences:
 
     Args:
         headline: where the campaign stands.
-        serving: what serves now.
+        deployed: what is deployed, by the ledger; who decides now is for the service to say.
         outcomes: how the newest observed round came out, for each promise.
         changes: which items came and went; "" if none did.
         concerns: what a reader must not miss.
@@ -54,7 +54,7 @@ class Sentences:
     """
 
     headline: str
-    serving: str
+    deployed: str
     outcomes: tuple[str, ...]
     changes: str
     concerns: tuple[str, ...]
@@ -65,7 +65,7 @@ class Sentences:
     @property
     def paragraphs(self) -> tuple[str, ...]:
         """What stands below the headline."""
-        return tuple(words for words in (self.serving, *self.outcomes, self.changes) if words)
+        return tuple(words for words in (self.deployed, *self.outcomes, self.changes) if words)
 
 
 def sentences(story: Story) -> Sentences:
@@ -80,7 +80,7 @@ def sentences(story: Story) -> Sentences:
     outcomes = (_outcome(history) for history in story.promises)
     return Sentences(
         headline=_headline(story),
-        serving=_serving(story),
+        deployed=_deployed(story),
         outcomes=tuple(words for words in outcomes if words),
         changes=_item_changes(story),
         concerns=tuple(str(concern) for concern in story.concerns),
@@ -148,7 +148,7 @@ def tiles(story: Story) -> tuple[Tile, ...]:
     of = "nothing observed yet" if margin is None else "above the floor, observed"
     figures.append(Tile("margin", or_dash(margin, "+,.0f"), of))
     novelty = 0.0 if story.deployed is None else story.deployed.novelty
-    figures.append(Tile("novelty", f"{novelty:.1%}", "of decisions, as deployed"))
+    figures.append(Tile("novelty", f"{novelty:.1%}", "of decisions, by what is deployed"))
     return tuple(figures)
 
 
@@ -225,13 +225,17 @@ def _headline(story: Story) -> str:
         return f"The campaign is over: {every} served and observed."
     at = f"Round {story.round} of {story.rounds}"
     deployed = [policy for policy in story.deployments if policy.round == story.round]
+    then = f"to start round {story.round + 1}"
+    then = "to end the campaign" if story.round == story.rounds else then
     if deployed and deployed[-1].kind == "rollback":
-        return f"{at}: rolled back; what serves now is still to be observed."
+        to = deployed[-1].made_in
+        back = "the current policy (pi0)" if to is None else f"the policy of round {to}"
+        return f"{at} was rolled back to {back}. Import what it logs {then}."
     if deployed:
-        return f"{at}: deployed; what it logs is still to be observed."
+        return f"{at} is deployed. Import what it logs {then}."
     tests = story.tests_of(story.round)
     if not tests:
-        begun = "nothing has changed for users yet" if story.round == 1 else "it has just begun"
+        begun = "nothing is deployed yet" if story.round == 1 else "it has just begun"
         return f"{at}: {begun}."
     return f"{at}: {_state(tests[-1])}."
 
@@ -248,20 +252,25 @@ def _state(test: CandidateTest) -> str:
     }.get(test.state, "a candidate is trained and not tested yet")
 
 
-def _serving(story: Story) -> str:
-    """What serves now."""
+def _deployed(story: Story) -> str:
+    """What is deployed: the ledger knows no more."""
     deployed = story.deployed
     if deployed is None:
-        return "The current policy (pi0) serves, as before the campaign: it shows no new item."
+        return "No policy is deployed yet: the current policy (pi0) goes on as before the campaign."
     since = f"since {deployed.at:%Y-%m-%d %H:%M} UTC, by {deployed.by}"
     how = ", after a rollback" if deployed.kind == "rollback" else ""
     if deployed.what == "pi0":
-        return f"The current policy (pi0) serves{how}: it shows no new item ({since})."
-    often = f"shows a new item in {percent(deployed.novelty)} of decisions"
+        return f"The current policy (pi0) is deployed{how} ({since}). It shows no new item."
+    often = f"to show a new item in {percent(deployed.novelty)} of decisions"
     if deployed.what == "certain":
-        return f"The current policy (pi0) serves with a few new items{how}: it {often} ({since})."
-    of = "" if deployed.made_in is None else f" of round {deployed.made_in}"
-    return f"The certified policy{of} serves{how}: it {often} ({since})."
+        return (
+            f"The current policy (pi0) with a few new items, of round {deployed.made_in}, is "
+            f"deployed{how} ({since}). It is meant {often}."
+        )
+    return (
+        f"The certified policy of round {deployed.made_in} is deployed{how} ({since}). It is "
+        f"certified {often}."
+    )
 
 
 def _outcome(history: PromiseHistory) -> str:

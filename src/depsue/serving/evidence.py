@@ -148,21 +148,20 @@ class FloorPart(EvidencePart):
         self._counts: FloatArray = np.zeros(0)
 
     def values(self, rows: JudgedRows) -> tuple[IntArray, FloatArray]:
-        """(rows, values): (m,) rows that the promise is about, and need - y of each; checked."""
+        """(rows, values): (m,) rows that the promise is about, and need - y of each; checked.
+
+        A reward outside its range counts as the reward within it that is worst for the promise.
+        """
         every = np.arange(len(rows))
         mask = rows.within.get(self.promise.name)
         at = every if mask is None else every[mask]
         reward = np.asarray(rows.rewards[self.promise.name])[at]
-        first_bad(
-            ~((reward >= 0) & (reward <= self.r_max)),
-            reward,
-            f"rewards lie in [0, {self.r_max:g}], as was declared",
-            self.promise.name,
-            "leave out the decision, and count it",
-        )
         w, w0 = weights(rows.p_policy[at], rows.p_pi0[at], rows.held[at], rows.holdout[at], self.by)
         ratio = self.promise.floor.ratio
-        values = self.need - reward * (w if ratio is None else w - ratio * w0)
+        weight = w if ratio is None else w - ratio * w0
+        worst = np.where(weight > 0, 0.0, self.r_max)
+        reward = np.where((reward >= 0) & (reward <= self.r_max), reward, worst)
+        values = self.need - reward * weight
         self.mixture.check(values)
         return at, values
 
@@ -201,10 +200,15 @@ class FloorPart(EvidencePart):
     @property
     def words(self) -> str:
         """What it is about and how much it has seen, in words."""
-        value = "V(pi)" if self.promise.floor.ratio is None else "V(pi) - rho V(pi0)"
+        ratio = self.promise.floor.ratio
+        if ratio is None:
+            least = f"the mean reward must reach {self.need:.4g}"
+        else:
+            less = f" less {-self.need:.4g} (margin to spend)" if self.need < 0 else ""
+            least = f"the policy must earn {ratio:.4g} of what pi0 earns now{less}"
         what = "decisions" if self.units is None else "values of units"
         cycles = " in whole cycles" if self.clock == "cycles" else ""
-        return f"{value} must reach {self.need:.4g}; {self.mixture.n:,} {what}{cycles}"
+        return f"{least}; {self.mixture.n:,} {what}{cycles} judged"
 
 
 class PropensityPart(EvidencePart):
@@ -458,6 +462,12 @@ class EpochEvidence:
     def refuted(self) -> bool:
         """Whether the evidence has ever been enough; it stays so."""
         return self.stopped_after is not None
+
+    @property
+    def judges_all(self) -> bool:
+        """Whether every promise has a value that was judged: a decision, or a whole cycle."""
+        judged = {part.promise.name for part in self._floors if part.mixture.n}
+        return all(part.promise.name in judged for part in self._floors)
 
     @property
     def parts(self) -> tuple[PartEvidence, ...]:

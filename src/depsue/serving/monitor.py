@@ -2,19 +2,30 @@
 
 `Monitor` watches what serves, epoch by epoch. An epoch begins when a policy is deployed and when a
 stopped policy is resumed. `MonitorRun` is the work of one epoch: it takes in decisions whose
-waiting time has closed, in the order they were made, and adds them to the epoch's `evidence`.
+waiting time has closed, in the order of the store, and adds them to the epoch's `evidence`.
 
 All that a run knows comes from the store. After a restart the same epoch is read again from its
-first decision, so a crash neither loses evidence nor spends delta a second time.
+first decision, so a crash neither loses evidence nor spends delta a second time. Several services
+that watch one store agree on the epoch: its id follows from what was recorded before it.
+
+**Feeding.** Rows are judged once each, in the order of `seq`. A row waits until its rewards are
+complete, and the rows after it wait with it: at most a minute longer than for rewards, because a
+row that is stamped more than a minute ahead of the clock is not waited for. It is set aside, which
+is recorded in the store before a later row is judged; so a restart, or another service, leaves out
+the same rows, although their time has come by then. Twins and the rows of pi0 as the fallback are
+no evidence about the policy. Where more than a tenth of the rows cannot be judged, the policy
+counts as not watched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -22,7 +33,6 @@ import msgspec
 import numpy as np
 
 from depsue import defaults
-from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.campaigns.records import RoundLength
 from depsue.certificates import UnitRows
@@ -44,30 +54,94 @@ from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import EventLog
-from depsue.serving.store import Store
+from depsue.serving.store import MonitorEvent, Store
 
 log = logging.getLogger(__name__)
 FEWEST, MOST = 100, 4000
 """Decisions that are read in one step: few while most are still open, more to catch up."""
-SHOWN = 0.05
-"""Error rate of the confidence sequences that pages show."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
+FEWEST_JUDGED = 100
+"""Decisions before which the monitor says that it waits for data."""
+AHEAD = 60.0
+"""Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
+BLIND = 0.1
+"""Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
            "context", "unit", "candidates")  # fmt: skip
 
 
 class MonitorState(StrEnum):
-    """How the policy stands, from good to bad."""
+    """How a service stands, or one test of its monitor; in the order of the metric's numbers."""
 
     HEALTHY = "healthy"
     WATCH = "watch"
     STOPPED = "stopped"
+    NOT_WATCHED = "not_watched"
+    WAITING = "waiting"
+
+    @property
+    def words(self) -> str:
+        """As pages say it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    MonitorState.WAITING: "Waiting for data",
+    MonitorState.HEALTHY: "Healthy",
+    MonitorState.WATCH: "Watch",
+    MonitorState.STOPPED: "Stopped: current policy serving",
+    MonitorState.NOT_WATCHED: "Not watched: current policy serving",
+}
+
+
+class Permit:
+    """Leave to explore, which runs out.
+
+    A completed look of the monitor extends it. The draw asks for it before every batch, on a clock
+    that only goes forward. So whatever keeps the monitor from looking (a store that cannot be read,
+    an error, too much to read, a thread that hangs) ends the exploration by itself.
+
+    Args:
+        length: seconds from the beginning of a completed look.
+        ticks: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, length: float, ticks: Callable[[], float]) -> None:
+        self._length, self._ticks = length, ticks
+        self._until = -math.inf
+        self._why = "the monitor has not looked yet"
+
+    def extend(self, since: float) -> None:
+        """A look that began at `since`, by the same clock, was completed."""
+        self._until, self._why = since + self._length, ""
+
+    def end(self, why: str) -> None:
+        """Take it back at once."""
+        self._until, self._why = -math.inf, why
+
+    def note(self, why: str) -> None:
+        """A look was not completed; the permit runs on, and if it runs out, this is why."""
+        self._why = why
+
+    @property
+    def left(self) -> float:
+        """Seconds until it runs out; 0 without one."""
+        return max(self._until - self._ticks(), 0.0)
+
+    @property
+    def refusal(self) -> str:
+        """Why the policy must not explore; "" while it may."""
+        if self.left > 0:
+            return ""
+        return self._why or f"no look of the monitor was completed within {self._length:g} s"
 
 
 @dataclass(frozen=True)
 class MonitorFinding:
-    """One test, as it stands.
+    """One test of the monitor, as it stands.
 
     Args:
         name: of what is tested.
@@ -85,26 +159,6 @@ class MonitorFinding:
         return f"{self.name}: {self.words}"
 
 
-@dataclass(frozen=True)
-class MonitorPoint:
-    """The live values at one time: mean and confidence sequence of the policy and of pi0.
-
-    Args:
-        at: of the newest decision.
-        n: decisions of the policy so far.
-        policy, pi0: (mean, lower, upper); pi0's from the holdout, None without one.
-        novelty: share of the policy's decisions that showed a new item.
-        margin: earned above the floor so far, an estimate; None where it is not known.
-    """
-
-    at: float
-    n: int
-    policy: tuple[float, float, float]
-    pi0: tuple[float, float, float] | None
-    novelty: float
-    margin: float | None
-
-
 @dataclass(frozen=True, eq=False)
 class MonitorEpoch:
     """A stretch of decisions that the monitor judges together.
@@ -113,11 +167,13 @@ class MonitorEpoch:
         served: what serves.
         number: j, from 1, of its round; the share of delta halves with each.
         after: the newest decision before it.
+        id: of the event that began it.
     """
 
     served: ServedPolicy
     number: int
     after: int
+    id: str = ""
 
 
 class Monitor:
@@ -125,41 +181,90 @@ class Monitor:
 
     Args:
         campaign: its promises, its rounds, and the logs that contexts are compared with.
-        settings: waiting time, rule, default, holdout and delta.
+        settings: waiting time, rule, default, holdout, delta, permit and backlog.
         store: where decisions are read.
         events: where epochs are recorded.
+        clock: seconds since 1970, to say when an epoch began.
+        ticks: a monotonic clock, in seconds; the permit goes by it.
     """
 
     def __init__(
-        self, campaign: Campaign, settings: ServingSettings, store: Store, events: EventLog
+        self,
+        campaign: Campaign,
+        settings: ServingSettings,
+        store: Store,
+        events: EventLog,
+        *,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._campaign, self._settings, self._store = campaign, settings, store
-        self._events = events
+        self._events, self._clock, self._ticks = events, clock, ticks
         self._epoch: MonitorEpoch | None = None
+        self.permit = Permit(settings.permit, ticks)
+        self.behind = 0
+        """Decisions that the last look took in without coming to an end; 0 if it came to one."""
         self.run: MonitorRun | None = None
         """Of the present epoch; None before the first look."""
 
-    def watches(self, served: ServedPolicy) -> bool:
-        """Whether an epoch of what serves has begun."""
+    def refusal(self, served: ServedPolicy) -> str:
+        """Why a policy must not explore now; "" while it may."""
         epoch = self._epoch
-        return epoch is not None and epoch.served is served
+        if epoch is None or epoch.served is not served:
+            return "the monitor does not watch this policy yet"
+        return self.permit.refusal
 
-    def begin(self, served: ServedPolicy) -> None:
-        """Take up the present epoch of what serves, or begin one; before its first decision."""
-        events = [event for event in self._events.read() if event.round == served.round]
+    def begin(self, served: ServedPolicy, *, stopped: bool) -> None:
+        """Take up the present epoch of what serves, or begin one; before its first decision.
+
+        Args:
+            served: what serves.
+            stopped: whether a stop stands; then an epoch is taken up, and none begins.
+        """
+        events = self._of_round(served)
         earlier = [event for event in events if event.kind != "stop"]
         newest = earlier[-1] if earlier else None
-        if newest is None or newest.kind == "resume" or newest.policy != served.hash:
+        is_new = newest is None or newest.kind == "resume" or newest.policy != served.hash
+        if is_new and not stopped:
             number = 1 + sum(event.kind == "watch" for event in earlier)
-            self._events.add("watch", served, f"epoch {number}", "depsue")
-            events = [event for event in self._events.read() if event.round == served.round]
+            self._events.add([self._first_event(served, newest, f"epoch {number}")])
+            events = self._of_round(served)
         epochs = [event for event in events if event.kind == "watch"]
-        self._epoch = MonitorEpoch(served, len(epochs), epochs[-1].after)
+        own = [event for event in epochs if event.policy == served.hash]
+        if not own:
+            return
+        last = own[-1]
+        epoch = self._epoch
+        if epoch is None or epoch.served is not served or epoch.id != last.id:
+            self.permit.end("the monitor has not looked since this policy began to serve")
+            self._epoch = MonitorEpoch(served, epochs.index(last) + 1, last.after, last.id)
+
+    def _of_round(self, served: ServedPolicy) -> list[MonitorEvent]:
+        return [event for event in self._events.read() if event.round == served.round]
+
+    def _first_event(
+        self, served: ServedPolicy, before: MonitorEvent | None, words: str
+    ) -> MonitorEvent:
+        """Of a new epoch; two services that begin it at once write the same one."""
+        chain = [served.round, served.hash, None if before is None else before.id]
+        digest = hashlib.sha256(msgspec.json.encode(chain)).hexdigest()[:16]
+        return MonitorEvent(
+            id=f"watch-{digest}",
+            at=self._clock(),
+            kind="watch",
+            round=served.round,
+            policy=served.hash,
+            reason=words,
+            by="depsue",
+        )
 
     def look(
         self, served: ServedPolicy, now: float, *, stopped: bool, ending: threading.Event
     ) -> list[MonitorFinding]:
-        """Take in all that has closed; the findings for which the policy must stop.
+        """Take in what has closed; the findings for which the policy must stop.
+
+        A look that came to its end extends the permit. One that takes in as many decisions as the
+        declared backlog without coming to an end takes the permit back; the next look goes on.
 
         Args:
             served: what serves.
@@ -167,23 +272,53 @@ class Monitor:
             stopped: whether it has stopped already; then there is no hurry to say so.
             ending: set when the service ends, however much is left to read.
         """
-        self._events.read()
-        if self._epoch is None:
-            self.begin(served)
+        began = self._ticks()
+        try:
+            run = self._run_of(served, stopped=stopped)
+            if run is None:
+                return []
+            complete = self._taken_in(run, now, stopped=stopped, ending=ending)
+        except Exception as problem:
+            self.permit.note(f"the monitor cannot look: {short(str(problem), 300)}")
+            raise
+        if stopped or run.grave:
+            self.permit.end("the policy was stopped")
+        elif not complete:
+            self.permit.end(f"more than {self._settings.backlog:,} decisions wait to be judged")
+        elif run.blind:
+            self.permit.end(run.blind)
+        else:
+            self.permit.extend(began)
+        return run.grave
+
+    def _run_of(self, served: ServedPolicy, *, stopped: bool) -> MonitorRun | None:
+        self.begin(served, stopped=stopped)  # another service may have begun another epoch
         epoch = self._epoch
-        assert epoch is not None
+        if epoch is None or epoch.served is not served:
+            return None
         if self.run is None or self.run.epoch is not epoch:
             self.run = self._begun(epoch)
-        run = self.run
-        while run.step(self._store, now) and not ending.is_set():
+        return self.run
+
+    def _taken_in(
+        self, run: MonitorRun, now: float, *, stopped: bool, ending: threading.Event
+    ) -> bool:
+        """Take in what has closed; whether that is all."""
+        taken = 0
+        while count := run.step(self._store, now):
+            taken += count
             if run.grave and not stopped:
                 break  # the rest can wait until pi0 decides
-        return run.grave
+            if taken >= self._settings.backlog or ending.is_set():
+                self.behind = taken
+                return False
+        self.behind = 0
+        return True
 
     @property
     def state(self) -> MonitorState:
         """The worst state of any test."""
-        return MonitorState.HEALTHY if self.run is None else self.run.state
+        return MonitorState.WAITING if self.run is None else self.run.state
 
     @property
     def findings(self) -> list[MonitorFinding]:
@@ -200,6 +335,7 @@ class Monitor:
             length=self._length(epoch.served, logs),
             unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
+            leave_out=self._events.set_aside,
         )
 
     def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
@@ -278,11 +414,13 @@ class ClosedDecisions:
         """(w, w0), each (n,): the weights for the policy and for pi0."""
         return weights(self.p_policy, self.p_pi0, self.held, self.holdout, by)
 
-    def usable(self, reward: FloatArray, r_max: float) -> Mask:
-        """(n,) whether reward and probabilities lie in their ranges."""
-        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
-        return np.asarray(known & (reward >= 0) & (reward <= r_max))
+    @property
+    def judgeable(self) -> Mask:
+        """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
@@ -290,35 +428,6 @@ class ClosedDecisions:
             return np.ones(len(self), dtype=bool)
         column, value = promise.segment
         return np.array([as_text(row.get(column)) == as_text(value) for row in self.contexts])
-
-
-class ConfidenceSequence:
-    """A mean with a confidence sequence: right at all times together in 95% of runs.
-
-    Args:
-        r_max: values lie in [0, r_max].
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self._scales = SMOOTHING_SCALES * r_max
-        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
-        self.n, self._sum, self._r_max = 0, 0.0, r_max
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values."""
-        self._low += log_sums(values, self._scales)
-        self._high += log_sums(self._r_max - values, self._scales)
-        self.n += len(values)
-        self._sum += float(values.sum())
-
-    @property
-    def limits(self) -> tuple[float, float, float]:
-        """(mean, lower, upper)."""
-        if self.n == 0:
-            return math.nan, 0.0, self._r_max
-        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
-        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
-        return self._sum / self.n, low, high
 
 
 class ContextDrift:
@@ -368,9 +477,11 @@ class MonitorRun:
         length: decisions that the round is for; starts of a fault are spread over them.
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
-        points: the live values over time.
+        leave_out: records decisions that are set aside; durable on return.
         mismatched: rewards that name another item than was decided.
-        unjudged: rewards and probabilities outside their range, which no test can use.
+        unusable: rewards outside their range; each counts at its worst for its promise.
+        unjudged: decisions whose probabilities are outside their range, which no test can use.
+        set_aside: decisions of the policy that were stamped ahead of the clock.
     """
 
     epoch: MonitorEpoch
@@ -380,9 +491,11 @@ class MonitorRun:
     length: int = defaults.WATCHED
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
-    points: list[MonitorPoint] = field(default_factory=list)
+    leave_out: Callable[[Sequence[int]], None] = lambda seqs: None
     mismatched: int = 0
+    unusable: int = 0
     unjudged: int = 0
+    set_aside: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
@@ -408,15 +521,9 @@ class MonitorRun:
             cycle=self.settings.cycle,
         )
         """Against all promises together, and by part."""
-        self._policy = ConfidenceSequence(mapping.r_max)
-        self._pi0 = ConfidenceSequence(mapping.r_max)
-        self._margin, self._novel = 0.0, 0
         self._limit = FEWEST
         self.after = self.epoch.after
         """The newest decision that was taken in."""
-        size = len(self.served.catalogue)
-        self.shown: IntArray = np.zeros(size, dtype=np.int64)
-        self.earned: FloatArray = np.zeros(size)
         # new items first: a fault that is about them then moves whole bins of the propensity test
         self._order = np.argsort(~self.served.catalogue.novel, kind="stable")
 
@@ -425,27 +532,35 @@ class MonitorRun:
         """What serves in this epoch."""
         return self.epoch.served
 
-    def step(self, store: Store, now: float) -> bool:
-        """Take in what has closed since; whether there may be more at once."""
+    def step(self, store: Store, now: float) -> int:
+        """Take in what has closed since; how many decisions were read, 0 if there is no more."""
+        ahead = now + AHEAD
         rows, rewards = store.read(
             after=self.after,
             until=now - self.settings.wait,
+            ahead=ahead,
             wait=self.settings.wait,
             columns=COLUMNS,
             limit=self._limit,
         )
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
-            return False
-        counted = [row for row in rows if self._counts(row)]
+            return 0
+        wrong = [row.seq for row in rows if not (0 <= row.at <= ahead or row.set_aside)]
+        if wrong:
+            self.leave_out(wrong)  # before a later row is judged
+        aside = {*wrong, *(row.seq for row in rows if row.set_aside)}
+        own = [row for row in rows if self._counts(row)]
+        counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
         if closed is not None:
             self._judge(closed)
+        self.set_aside += len(own) - len(counted)
         # rows that were not judged are read again; those that were must not be judged twice
         self.after = int(rows[-1].seq)
         if closed is not None:
             self._note(closed)
-        return True
+        return len(rows)
 
     @property
     def findings(self) -> list[MonitorFinding]:
@@ -453,10 +568,16 @@ class MonitorRun:
         if self.served.is_pi0:
             words = "pi0 serves: there is nothing to fall back to"
             return [MonitorFinding("pi0", MonitorState.HEALTHY, words)]
-        findings = [_finding(part) for part in self.evidence.parts]
-        if self.unjudged:
-            words = f"{self.unjudged:,} rewards or probabilities are outside their range"
+        findings = [_finding(part, waits=self.waits) for part in self.evidence.parts]
+        if self.unusable:
+            words = f"{self.unusable:,} rewards are outside their range, and count at their worst"
             findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
+        if self.set_aside:
+            words = f"{self.set_aside:,} decisions are stamped ahead of the clock, and set aside"
+            findings.append(MonitorFinding("clocks", MonitorState.WATCH, words))
+        if self.unjudged:
+            words = f"{self.unjudged:,} decisions have probabilities outside their range"
+            findings.append(MonitorFinding("unusable probabilities", MonitorState.WATCH, words))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
             findings.append(MonitorFinding("shown items", MonitorState.WATCH, words))
@@ -464,7 +585,8 @@ class MonitorRun:
             column, errors = self.drift.worst
             words = f"context column {column} has moved most: {errors:.1f} standard errors"
             # contexts that move are no proof of harm, so they never stop the policy
-            state = MonitorState.WATCH if self.drift.doubtful else MonitorState.HEALTHY
+            state = MonitorState.WAITING if self.waits else MonitorState.HEALTHY
+            state = MonitorState.WATCH if self.drift.doubtful else state
             findings.append(MonitorFinding("drift of contexts", state, words))
         return findings
 
@@ -474,10 +596,31 @@ class MonitorRun:
         return [finding for finding in self.findings if finding.state is MonitorState.STOPPED]
 
     @property
+    def waits(self) -> bool:
+        """Whether too little was judged to say anything: of any promise, or in all."""
+        return self.evidence.n < FEWEST_JUDGED or not self.evidence.judges_all
+
+    @property
+    def blind(self) -> str:
+        """Why what was read does not amount to watching; "" if it does."""
+        if any(math.isnan(part.log_evidence) for part in self.evidence.parts):
+            return "the evidence is not a number"
+        read, lost = self.evidence.n + self.set_aside, self.unjudged + self.set_aside
+        if lost < FEWEST_JUDGED or lost <= BLIND * read:
+            return ""
+        return (
+            f"{lost:,} of {read:,} decisions cannot be judged: {self.set_aside:,} are stamped "
+            f"ahead of the clock, {self.unjudged:,} have probabilities outside their range; mend "
+            "that, then stop the policy and resume it"
+        )
+
+    @property
     def state(self) -> MonitorState:
-        """The worst state of any test."""
+        """The worst of any test; where all are well, whether enough was judged to say so."""
         states = {finding.state for finding in self.findings}
-        return next(state for state in reversed(MonitorState) if state in states)
+        worse = (MonitorState.STOPPED, MonitorState.WATCH)
+        well = MonitorState.WAITING if self.waits else MonitorState.HEALTHY
+        return next((state for state in worse if state in states), well)
 
     def _counts(self, row: Any) -> bool:
         """Restricted rows, and those of the fallback, say nothing of the certified policy."""
@@ -486,23 +629,22 @@ class MonitorRun:
         same = same and (served.is_pi0 or row.holdout == self.settings.holdout)
         return same and row.decided_by != "pi0" and row.candidates is None
 
-    def _reward(self, closed: ClosedDecisions) -> FloatArray:
-        """(n,) the reward that the campaign goes by."""
+    def _reward(self, closed: ClosedDecisions, promise: Promise | None = None) -> FloatArray:
+        """(n,) the reward that a promise is about; without one, that the campaign goes by."""
         mapping = self.served.mapping
+        if promise is not None and promise.reward is not None:
+            return rewards_by_rule(closed.ids, closed.rewards, promise.reward, self.settings)
         raw = rewards_by_rule(closed.ids, closed.rewards, mapping.reward, self.settings)
         return used_reward(raw, mapping)
 
     def _judge(self, closed: ClosedDecisions) -> None:
         """Add rows to the evidence, all or none."""
-        reward, unjudged = self._reward(closed), 0
+        judgeable, unusable = closed.judgeable, 0
         rewards, within = {}, {}
         for promise in self.promises:
-            earned = reward
-            if promise.reward is not None:
-                earned = rewards_by_rule(closed.ids, closed.rewards, promise.reward, self.settings)
-            mask, usable = closed.within(promise), closed.usable(earned, self._r_max(promise))
-            unjudged += int((mask & ~usable).sum())
-            rewards[promise.name], within[promise.name] = earned, mask & usable
+            reward, mask = self._reward(closed, promise), closed.within(promise) & judgeable
+            rewards[promise.name], within[promise.name] = reward, mask
+            unusable += int((mask & ~in_range(reward, self._r_max(promise))).sum())
         audited, places, wrong = self._audited(closed)
         self.evidence.add(
             JudgedRows(
@@ -519,7 +661,8 @@ class MonitorRun:
                 wrong=wrong,
             )
         )
-        self.unjudged += unjudged
+        self.unusable += unusable
+        self.unjudged += int((~judgeable).sum())
 
     def _r_max(self, promise: Promise) -> float:
         """The largest reward that a promise is about."""
@@ -534,14 +677,16 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
+        logged = closed.propensity[sample]
+        right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
+        wrong = int((~right).sum())  # and so is what is not a number
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
         return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
 
     def _note(self, closed: ClosedDecisions) -> None:
-        """Add to the live values, which pages show and no test uses."""
+        """Count what no promise rests on: contexts that move, rewards of other items."""
         if self.drift is not None:
             self.drift.add(self.served.reader.contexts(closed.contexts))
         decided = dict(zip(closed.ids, closed.action.tolist(), strict=True))
@@ -549,36 +694,15 @@ class MonitorRun:
             row.shown is not None and row.shown != decided.get(row.decision, row.shown)
             for row in closed.rewards
         )
-        reward = self._reward(closed)
-        usable = closed.usable(reward, self.served.mapping.r_max)
-        held, own, action = closed.held & usable, ~closed.held & usable, closed.action
-        self._policy.add(reward[own])
-        if held.any():
-            self._pi0.add(reward[held])
-        self._novel += int((self.served.catalogue.novel[action] & own).sum())
-        self.shown += np.bincount(action[own], minlength=len(self.shown))
-        self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
-        w, w0 = closed.weighed("items")
-        floor = self.promises[0].floor
-        need = (floor.ratio or 0.0) * w0 * reward + (floor.absolute or 0.0)
-        self._margin += float((w * reward - need)[usable].sum())
-        n = self._policy.n
-        if not n or (self.points and n < 1.02 * self.points[-1].n):
-            return
-        self.points.append(
-            MonitorPoint(
-                at=float(closed.at[-1]),
-                n=n,
-                policy=self._policy.limits,
-                pi0=self._pi0.limits if self._pi0.n else None,
-                novelty=self._novel / n,
-                margin=self._margin if not math.isnan(self._margin) else None,
-            )
-        )
 
 
-def _finding(part: PartEvidence) -> MonitorFinding:
-    state = MonitorState.HEALTHY
+def in_range(reward: FloatArray, r_max: float) -> Mask:
+    """(n,) which rewards lie in [0, r_max]."""
+    return np.asarray((reward >= 0) & (reward <= r_max))
+
+
+def _finding(part: PartEvidence, *, waits: bool) -> MonitorFinding:
+    state = MonitorState.WAITING if waits else MonitorState.HEALTHY
     if part.refuted:
         state = MonitorState.STOPPED
     elif part.doubtful:
