@@ -33,5 +33,9 @@ WATCHED = 100_000
 """Decisions that the monitor expects of a round where neither a length nor logs say more."""
 ON_GONE = "pi0"
 """While the store is gone: pi0 decides, into a spool."""
+RATE = 20_000.0
+"""Decisions and rewards that one token may send in a second."""
+UNKNOWN = 1000
+"""Rewards that one token may send in an hour for decisions that are not known yet."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""

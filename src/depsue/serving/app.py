@@ -21,7 +21,7 @@ import msgspec
 
 from depsue._version import __version__
 from depsue.errors import ConfigError, DepsueError, FileError
-from depsue.serving.access import Access
+from depsue.serving.access import Access, Limits, TooMuch
 from depsue.serving.http import (
     MOST_BODY,
     MOST_HEADERS,
@@ -37,6 +37,7 @@ from depsue.serving.http import (
     send_answer,
 )
 from depsue.serving.messages import (
+    MOST_BATCH,
     Accepted,
     Decide,
     DecideBatch,
@@ -57,6 +58,8 @@ encode = msgspec.json.Encoder().encode
 Handler = Callable[[Request], Awaitable[Answer]]
 TOKENS_READ = 2.0
 """Seconds between looks at the file of tokens."""
+MOST_RECENT = 100_000
+"""Ids of decisions that are remembered: their rewards are not those of unknown decisions."""
 MOST_SAID = 500
 """Characters of a rule, of what was found, of a cure."""
 
@@ -109,6 +112,10 @@ class App:
         self.service, self.access = service, access
         self.pages = Pages() if pages is None else pages
         self.metrics = Metrics()
+        settings = service.settings
+        self.limits = Limits(settings.rate, settings.unknown, batch=MOST_BATCH)
+        self._recent: dict[str, None] = {}
+        """Ids of the newest decisions."""
         self._decide = msgspec.json.Decoder(Decide).decode
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
         self._reward = msgspec.json.Decoder(RewardReport).decode
@@ -186,8 +193,11 @@ class App:
                 cure=f"it takes {takes}",
                 headers=((b"allow", takes.encode()),),
             )
+        caller = ""
         if route is not None and route.role is not None:  # before the body is read
-            if not self.access.allows(bearer(headers), route.role):
+            name = self.access.caller(bearer(headers), route.role)
+            caller = name or ""
+            if name is None:
                 return refused(
                     401,
                     f"this needs a token of the role {route.role}",
@@ -201,7 +211,7 @@ class App:
             return refused(
                 413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
             )
-        request = Request(method, path, dict(headers), body, scope["query_string"])
+        request = Request(method, path, dict(headers), body, scope["query_string"], caller)
         if route is None:
             answer = await self.pages.answer(request)
             return answer or refused(404, "there is no such page", cure="GET /openapi.json")
@@ -215,6 +225,8 @@ class App:
             return refused(422, "the body must be as /openapi.json says", found=str(problem))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             return refused(400, "the body must be JSON", found=str(problem)[:200])
+        except TooMuch as problem:
+            return _later(problem, problem.seconds, status=429)
         except Busy as problem:
             return _later(problem, 1)
         except (StoreGone, FileError) as problem:
@@ -226,26 +238,56 @@ class App:
             return refused(422, problem.rule, found=problem.found, cure=problem.cure)
 
     async def _on_decide(self, request: Request) -> Answer:
-        (reply,) = await self.service.worker.decide([self._decide(request.body)])
+        asked = self._decide(request.body)
+        self.limits.spend(request.caller, 1)
+        (reply,) = await self.service.worker.decide([asked])
         self.metrics.count("decisions", decided_by=reply.decided_by)
+        self._decided((reply,))
         return Answer(200, encode(reply))
 
     async def _on_decide_batch(self, request: Request) -> Answer:
-        replies = await self.service.worker.decide(self._decide_batch(request.body).decisions)
+        asked = self._decide_batch(request.body).decisions
+        self.limits.spend(request.caller, len(asked))
+        replies = await self.service.worker.decide(asked)
+        self._decided(replies)
         for reply in replies:
             self.metrics.count("decisions", decided_by=reply.decided_by)
         return Answer(200, encode(DecisionReplyBatch(replies)))
 
     async def _on_reward(self, request: Request) -> Answer:
-        return await self._rewarded([self._reward(request.body)])
+        return await self._rewarded([self._reward(request.body)], request.caller)
 
     async def _on_reward_batch(self, request: Request) -> Answer:
-        return await self._rewarded(self._reward_batch(request.body).rewards)
+        return await self._rewarded(self._reward_batch(request.body).rewards, request.caller)
 
-    async def _rewarded(self, reports: list[RewardReport]) -> Answer:
-        count = await self.service.worker.reward(self.service.rewards(reports))
+    def _decided(self, replies: Iterable[DecisionReply]) -> None:
+        """Remember ids, so that their rewards need no look at the store."""
+        recent = self._recent
+        for reply in replies:
+            recent[reply.decision] = None
+        while len(recent) > MOST_RECENT:
+            del recent[next(iter(recent))]  # the oldest: dicts keep their order
+
+    async def _rewarded(self, reports: list[RewardReport], caller: str) -> Answer:
+        self.limits.spend(caller, len(reports))
+        rewards = self.service.rewards(reports)
+        ids = {report.decision for report in reports}
+        ids = {id for id in ids if id not in self._recent}
+        if ids:
+            await _in_thread(self._admit, ids, caller)
+        count = await self.service.worker.reward(rewards)
         self.metrics.count("rewards", count)
         return Answer(200, encode(Accepted(count)))
+
+    def _admit(self, ids: set[str], caller: str) -> None:
+        """Let rewards of decisions that are not known pass, up to a limit."""
+        try:
+            unknown = ids - self.service.reader.known(sorted(ids))
+        except StoreGone:  # rewards are taken while the store is gone, too
+            unknown = ids
+        if unknown:
+            self.limits.admit(caller, unknown, self.service.reader.known)
+            self.metrics.count("rewards_of_unknown_decisions", len(unknown))
 
     async def _on_context(self, request: Request) -> Answer:
         return Answer(200, encode({"context": self.service.served.reader.example}))
@@ -314,10 +356,11 @@ def refused(
     return Answer(status, encode(refusal), headers=headers)
 
 
-def _later(problem: DepsueError, seconds: int) -> Answer:
+def _later(problem: DepsueError, seconds: int, *, status: int = 503) -> Answer:
     return refused(
-        503,
+        status,
         problem.rule,
+        found=problem.found if status == 429 else "",  # of a store it may name an address
         cure=problem.cure,
         headers=((b"retry-after", str(seconds).encode()),),
     )
@@ -381,6 +424,7 @@ _PROBLEMS = {
     "409": "A key that another request had, or nothing to resume",
     "413": "The body is too large",
     "422": "The body breaks a rule, which the reply names",
+    "429": "More than the token may send: try again after the seconds of Retry-After",
     "503": "Not now: try again after the seconds of Retry-After",
 }
 

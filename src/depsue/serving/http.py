@@ -27,13 +27,14 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Request:
-    """A request, its body read."""
+    """A request, its body read; `caller` is the name of its token, "" without one."""
 
     method: str
     path: str
     headers: dict[bytes, bytes]
     body: bytes
     query_string: bytes = b""
+    caller: str = ""
 
     @property
     def query(self) -> dict[str, str]:

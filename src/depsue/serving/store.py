@@ -271,6 +271,17 @@ class Store:
                     by_key[row.key] = Decision(**row._asdict())
         return by_key
 
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Which of these ids are of decisions of the campaign."""
+        known: set[str] = set()
+        with self._reading() as connection:
+            for chunk in _chunks(ids):
+                query = sa.select(decisions.c.id).where(
+                    decisions.c.campaign == self.campaign, decisions.c.id.in_(chunk)
+                )
+                known.update(connection.scalars(query))
+        return known
+
     def add_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
         """Record something about the monitor; durable on return."""
         values = {
