@@ -58,6 +58,8 @@ encode = msgspec.json.Encoder().encode
 Handler = Callable[[Request], Awaitable[Answer]]
 TOKENS_READ = 2.0
 """Seconds between looks at the file of tokens."""
+PROBED = 5.0
+"""Seconds for which the answer to "can a decision be made" holds."""
 MOST_RECENT = 100_000
 """Ids of decisions that are remembered: their rewards are not those of unknown decisions."""
 MOST_SAID = 500
@@ -114,6 +116,8 @@ class App:
         self.metrics = Metrics()
         settings = service.settings
         self.limits = Limits(settings.rate, settings.unknown, batch=MOST_BATCH)
+        self._probe: tuple[object, str, float] = (None, "", 0.0)
+        """What was tried, why it cannot decide, and when that was."""
         self._recent: dict[str, None] = {}
         """Ids of the newest decisions."""
         self._decide = msgspec.json.Decoder(Decide).decode
@@ -314,9 +318,28 @@ class App:
 
     async def _on_ready(self, request: Request) -> Answer:
         service = self.service
-        ready = not service.worker.gone or service.settings.on_gone == "pi0"
-        state = {"ready": ready, "round": service.served.round, "monitor": service.state}
-        return Answer(200 if ready else 503, encode(state))
+        why_not = await self._probed()
+        if not why_not and service.worker.gone and service.settings.on_gone != "pi0":
+            why_not = "the store of decisions is gone"
+        state = {
+            "ready": not why_not,
+            "why": why_not[:MOST_SAID],
+            "round": service.served.round,
+            "monitor": service.state,
+        }
+        return Answer(503 if why_not else 200, encode(state))
+
+    async def _probed(self) -> str:
+        """Why no decision can be made; tried for every policy, and again every few seconds."""
+        served, now = self.service.served, time.monotonic()
+        known, why_not, at = self._probe
+        if known is served and now - at < PROBED:
+            return why_not
+        why_not = str(await _in_thread(served.why_not))
+        if why_not and (known is not served or not self._probe[1]):
+            log.error("not ready", extra={"found": why_not})
+        self._probe = served, why_not, now
+        return why_not
 
     async def _on_openapi(self, request: Request) -> Answer:
         return Answer(200, self._openapi)
@@ -329,6 +352,7 @@ class App:
             log.error("not started", extra={"found": str(problem)})
             await send({"type": "lifespan.startup.failed", "message": str(problem)})
             return
+        await self._probed()  # the log says at once if no decision can be made
         await send({"type": "lifespan.startup.complete"})
         reading = asyncio.create_task(self._tokens())
         await receive()

@@ -21,7 +21,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, require, short
 from depsue.serving.messages import Decide, DecidedBy, Id
-from depsue.serving.served import ServedPolicy
+from depsue.serving.served import OUTSIDE, ServedPolicy
 from depsue.serving.store import Decision, new_ids
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,8 @@ def decide(
         for k, places in restricted.items():
             own[k], base[k] = _among(own[k], places), _among(base[k], places)
     held: Mask = rng.random(len(requests)) < holdout
-    from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held
+    outside = served.outside(contexts)
+    from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held | outside
     drawn = draw(np.where(from_pi0[:, None], base, own), rng)
     rows = np.arange(len(requests))
     p_own, p_base = own[rows, drawn], base[rows, drawn]
@@ -83,7 +84,8 @@ def decide(
     decisions = []
     for k, request in enumerate(requests):
         decided_by: DecidedBy = "policy"
-        if fallback:
+        why = fallback or (OUTSIDE if outside[k] else "")
+        if why:
             decided_by = "pi0"
         elif held[k] and not served.is_pi0:
             decided_by = "holdout"
@@ -97,12 +99,12 @@ def decide(
                 round=served.round,
                 policy=served.hash,
                 decided_by=decided_by,
-                why=fallback,
+                why=why,
                 action=int(drawn[k]),
                 propensity=min(float(p[k]), 1.0),  # rounding may leave a sum just above 1
                 p_policy=min(float(p_own[k]), 1.0),
                 p_pi0=min(float(p_base[k]), 1.0),
-                holdout=0.0 if fallback or served.is_pi0 else holdout,
+                holdout=0.0 if why or served.is_pi0 else holdout,
                 context=_encode(request.context).decode(),
                 unit=None if request.unit is None else _encode(request.unit).decode(),
                 key=request.key,
