@@ -1,4 +1,4 @@
-"""Whether decisions can be made is said; a context outside pi0's table is decided, and set apart."""
+"""Whether decisions can be made; contexts outside pi0's table are decided, and set apart."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def serve(
     unknown: Annotated[
         int | None,
         typer.Option(
-            help="Rewards an hour that one token may send for decisions that are not known; default "
+            help="Rewards an hour that one token may send for unknown decisions; default "
             f"{defaults.UNKNOWN}."
         ),
     ] = None,

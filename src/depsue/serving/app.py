@@ -116,6 +116,8 @@ class App:
         self.metrics = Metrics()
         settings = service.settings
         self.limits = Limits(settings.rate, settings.unknown, batch=MOST_BATCH)
+        self.connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Says how many connections are open, and may be."""
         self._probe: tuple[object, str, float] = (None, "", 0.0)
         """What was tried, why it cannot decide, and when that was."""
         self._recent: dict[str, None] = {}
@@ -310,7 +312,9 @@ class App:
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
-        text = self.metrics.text(gauges(self.service))
+        count, most = self.connections()
+        values = {"connections": float(count), "connections_limit": float(most)}
+        text = self.metrics.text(gauges(self.service) | values)
         return Answer(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _on_health(self, request: Request) -> Answer:
