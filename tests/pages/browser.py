@@ -59,6 +59,7 @@ class Browser:
         if csrf is None and not self.csrf and path != "/login":
             self.get(path)
         given = {"csrf": self.csrf if csrf is None else csrf, **(fields or {})}
+        h.setdefault("content_type", "application/x-www-form-urlencoded")
         return self.call("POST", path, urlencode(given).encode(), h)
 
     def login(self, token: str) -> Reply:
