@@ -20,7 +20,7 @@ from depsue.cli.main import app as command
 from depsue.client import Client, Refused
 from depsue.errors import ConfigError, FileError
 from depsue.serving import app as app_module
-from depsue.serving.access import ROLES, Access, Limits, TooMuch, is_loopback
+from depsue.serving.access import ROLES, Access, TokenLimits, TooMuch, is_loopback
 from depsue.serving.app import App
 from depsue.serving.http import is_foreign
 from depsue.serving.service import Service
@@ -341,7 +341,7 @@ def test_tokens_that_are_added_at_once_are_all_kept(home: Path) -> None:
 
 def test_a_token_sends_so_much_a_second() -> None:
     now = [0.0]
-    limits = Limits(100.0, 10, batch=50, clock=lambda: now[0])
+    limits = TokenLimits(100.0, 10, batch=50, clock=lambda: now[0])
     limits.spend("shop", 100)
     limits.spend("other", 100)  # each token has its own
     with pytest.raises(TooMuch, match="100 decisions and rewards a second") as refusal:
@@ -355,7 +355,7 @@ def test_a_token_sends_so_much_a_second() -> None:
 
 def test_ids_that_become_known_or_old_make_room_for_others() -> None:
     now, known = [0.0], set[str]()
-    limits = Limits(100.0, 3, batch=50, clock=lambda: now[0])
+    limits = TokenLimits(100.0, 3, batch=50, clock=lambda: now[0])
 
     def admit(*ids: str) -> None:
         limits.admit("shop", ids, lambda asked: known & set(asked))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ class Shop:
 
     world: World
     folder: Path
-    shares: np.ndarray  # type: ignore[type-arg]
+    shares: np.ndarray[Any, Any]
 
     def begun(self, pi0: BasePolicy) -> Path:
         """The home of a campaign whose first round pi0 serves."""

@@ -1,7 +1,7 @@
 """Who may do what, and how much: bearer tokens of three roles, of which only hashes are kept.
 
 A token is 32 random bytes, so one round of SHA-256 is enough: there is nothing to guess. All are
-compared in constant time. `Limits` is what each token may send.
+compared in constant time. `TokenLimits` is what each token may send.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TooMuch(DepsueError):
 HOUR = 3600.0
 
 
-class Limits:
+class TokenLimits:
     """What each token may send: so much a second, and so many rewards of unknown decisions an hour.
 
     A reward may come before its decision is known here: another service made it, or it waits in a

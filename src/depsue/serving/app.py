@@ -23,7 +23,7 @@ import msgspec
 
 from depsue._version import __version__
 from depsue.errors import ConfigError, DepsueError, FileError
-from depsue.serving.access import Access, Limits, TooMuch
+from depsue.serving.access import Access, TokenLimits, TooMuch
 from depsue.serving.http import (
     MOST_BODY,
     MOST_HEADERS,
@@ -127,7 +127,7 @@ class App:
         self.pages = pages
         self.metrics = Metrics()
         settings = service.settings
-        self.limits = Limits(settings.rate, settings.unknown, batch=MOST_BATCH)
+        self.limits = TokenLimits(settings.rate, settings.unknown, batch=MOST_BATCH)
         self.connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Says how many connections are open, and may be."""
         self._probe: tuple[object, str, float] = (None, "", 0.0)
