@@ -49,6 +49,7 @@ from depsue.serving.messages import (
     DecisionReplyBatch,
     Intervention,
     Refusal,
+    Resumption,
     RewardBatch,
     RewardReport,
 )
@@ -138,7 +139,8 @@ class App:
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
         self._reward = msgspec.json.Decoder(RewardReport).decode
         self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
-        self._intervention = msgspec.json.Decoder(Intervention).decode
+        self._stop = msgspec.json.Decoder(Intervention).decode
+        self._resume = msgspec.json.Decoder(Resumption).decode
         routes = (
             Route("POST", "/v1/decide", "decide", "Decide what to show; durable before the reply",
                   Decide, DecisionReply, handler=self._on_decide),
@@ -155,8 +157,8 @@ class App:
                   handler=self._on_status),
             Route("POST", "/v1/policy/stop", "admin", "Let pi0 decide from now on",
                   Intervention, handler=self._on_stop),
-            Route("POST", "/v1/policy/resume", "admin", "Let the policy decide again",
-                  Intervention, handler=self._on_resume),
+            Route("POST", "/v1/policy/resume", "admin", "Name stops: without any left the policy decides again",
+                  Resumption, handler=self._on_resume),
             Route("GET", "/metrics", "admin", "Counts for Prometheus", handler=self._on_metrics),
             Route("GET", "/healthz", None, "Whether the process answers",
                   handler=self._on_health),
@@ -342,13 +344,13 @@ class App:
         return Answer(200, encode(self.service.status))
 
     async def _on_stop(self, request: Request) -> Answer:
-        asked = self._intervention(request.body)
+        asked = self._stop(request.body)
         await _in_thread(self.service.stop_policy, f"{asked.reason} (by hand)", asked.by)
         return await self._on_status(request)
 
     async def _on_resume(self, request: Request) -> Answer:
-        asked = self._intervention(request.body)
-        await _in_thread(self.service.resume_policy, asked.reason, asked.by)
+        asked = self._resume(request.body)
+        await _in_thread(self.service.resume_policy, asked.stops, asked.reason, asked.by)
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
@@ -361,17 +363,18 @@ class App:
         return Answer(200, encode({"alive": True, "version": __version__}))
 
     async def _on_ready(self, request: Request) -> Answer:
-        service = self.service
-        why_not = await self._probed()
-        if not why_not and service.worker.gone and service.settings.on_gone != "pi0":
-            why_not = "the store of decisions is gone"
-        state = {
+        why_not, status = await self._probed(), self.service.status
+        if status.decides.who == "nobody":
+            why_not = why_not or status.not_ready
+        facts = {
             "ready": not why_not,
-            "why": why_not[:MOST_SAID],
-            "round": service.served.round,
-            "monitor": service.state,
+            "round": status.round,
+            "state": status.state,
+            "decides": status.decides.who,
         }
-        return Answer(503 if why_not else 200, encode(state))
+        if why_not:
+            facts["why"] = why_not[:MOST_SAID]
+        return Answer(503 if why_not else 200, encode(facts))
 
     async def _probed(self) -> str:
         """Why no decision can be made; tried for every policy, and again every few seconds."""
@@ -380,8 +383,6 @@ class App:
         if known is served and now - at < PROBED:
             return why_not
         why_not = str(await _in_thread(served.why_not))
-        if why_not and (known is not served or not self._probe[1]):
-            log.error("not ready", extra={"found": why_not})
         self._probe = served, why_not, now
         return why_not
 
@@ -396,7 +397,6 @@ class App:
             log.error("not started", extra={"found": str(problem)})
             await send({"type": "lifespan.startup.failed", "message": str(problem)})
             return
-        await self._probed()  # the log says at once if no decision can be made
         await send({"type": "lifespan.startup.complete"})
         reading = asyncio.create_task(self._tokens())
         await receive()
@@ -573,9 +573,11 @@ def gauges(service: Service) -> dict[str, float]:
         "round": float(status.round),
         "waiting": float(status.waiting),
         "store_gone": float(bool(status.store.gone)),
-        "spooled": float(status.store.spooled),
+        "journalled": float(status.store.journalled),
+        "journal_damaged": float(status.store.damaged),
+        "twins": float(status.store.twins),
         "policy_refused": float(bool(status.problem)),
-        "monitor_state": float(list(MonitorState).index(status.monitor.state)),
+        "monitor_state": float(list(MonitorState).index(status.state)),
     }
     if run is not None and run.points:
         point = run.points[-1]

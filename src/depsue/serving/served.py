@@ -6,6 +6,7 @@ the same numbers that the logs' reader makes of the same columns.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +20,13 @@ from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping
-from depsue.errors import DataError, DepsueError, PolicyError, short
+from depsue.errors import DataError, DepsueError, ModelMissing, PolicyError, short
 from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
 from depsue.savable import hash_of
 from depsue.scores import ScoreTable, tables_in
 
+log = logging.getLogger(__name__)
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
 MOST_AVERAGED = 10_000
@@ -40,7 +42,7 @@ class ServedPolicy:
     """What serves; it never changes, another takes its place.
 
     Args:
-        round: that deployed it; 0 before the first deployment.
+        round: in which it serves; 0 before the first deployment.
         hash: of the policy.
         what: certified, certain or pi0.
         novelty: its nu.
@@ -49,6 +51,7 @@ class ServedPolicy:
         catalogue: the items.
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
+        made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
     """
 
     round: int
@@ -60,6 +63,7 @@ class ServedPolicy:
     catalogue: Catalogue
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
+    made_in: int = 0
 
     @property
     def is_pi0(self) -> bool:
@@ -119,12 +123,22 @@ class ServedPolicy:
     def _tables(self) -> list[ScoreTable]:
         return tables_in(self.pi0, self.policy)
 
+    @cached_property
+    def missing(self) -> str:
+        """Why no decision could be made when it was loaded; "" if one could."""
+        return self.why_not()
+
     def why_not(self) -> str:
-        """Why no decision can be made, tried on an example; "" if one can."""
+        """Why no decision can be made now, tried on an example; "" if one can.
+
+        Such as: a model of the team's is not at hand, or fails.
+        """
         try:
             self.distributions(self.reader.contexts([self.reader.example]))
-        except DepsueError as problem:
+        except ModelMissing as problem:
             return str(problem)
+        except DepsueError:  # about this context alone
+            return ""
         except Exception as problem:  # a team's own model may raise anything
             return f"pi0 or the policy fails: {type(problem).__name__}: {short(str(problem))}"
         return ""
@@ -170,9 +184,9 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     catalogue = campaign.files.items(at)
     pi0 = campaign.pi0_today(at)
     if hash in (campaign.terms.pi0, hash_of(pi0)):  # needs no certificate, whatever became of one
-        policy, choice = pi0, PI0
+        policy, choice, made_in = pi0, PI0, 0
     else:
-        choice = campaign.choice_of(max(k, 1), hash)
+        made_in, choice = campaign.made_in(max(k, 1), hash)
         loaded = campaign.policy(max(k, 1), hash)
         policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
     served = ServedPolicy(
@@ -185,8 +199,10 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         catalogue=catalogue,
         mapping=campaign.files.mapping(at),
         credits={} if choice.what == "pi0" else _credits(campaign, hash),
+        made_in=made_in,
     )
-    served.why_not()  # what the first decision computes once is computed now
+    if served.missing:  # asked now, so that the first decision does not wait for it
+        log.error("not ready", extra={"found": served.missing})
     return served
 
 
