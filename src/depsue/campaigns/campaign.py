@@ -182,7 +182,8 @@ class Campaign(RecordedCampaign):
         self, k: int, decisions: int | None, until: str | None, *, certified: bool
     ) -> RoundLength:
         """How long round k is to last, as declared now; arguments as for `deploy`."""
-        rows, given = self.ledger.observations(self.name)[k - 1].rows, decisions
+        seen, given = self.ledger.observations(self.name)[k - 1], decisions
+        rows = seen.rows + seen.rows_erased
         if decisions is None and until is None:
             decisions = self.settings.decisions or rows
         length = RoundLength(decisions, until)

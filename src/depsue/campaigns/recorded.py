@@ -23,7 +23,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.reading import read_from
 from depsue.errors import ConfigError, FileError, require
 from depsue.exploration.choices import PI0, Choice, choices
-from depsue.exploration.rounds import CampaignState
+from depsue.exploration.rounds import CampaignState, rows_logged
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
@@ -323,7 +323,7 @@ class RecordedCampaign:
 
     def decisions(self, state: CampaignState) -> int:
         """Decisions that the next deployment will serve, over which margin is spread."""
-        return self.settings.decisions or len(state.newest)
+        return self.settings.decisions or rows_logged(state.newest)
 
     def pi0_today(self, k: int) -> BasePolicy:
         """pi0 over the items that round k's rows are read with, without those withdrawn."""

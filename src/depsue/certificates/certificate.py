@@ -145,6 +145,7 @@ class Certificate:
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
             for certificates without such folds (paper, or by older rules).
         fixed_length: whether the number of rows was fixed before their rewards were seen.
+        erased: values that users had erased before the verdict; each counted at its lowest.
     """
 
     kind: Literal["strict", "estimated", "paper"]
@@ -176,6 +177,7 @@ class Certificate:
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
     fixed_length: bool = True
+    erased: int = 0
 
     @property
     def novelty(self) -> float:

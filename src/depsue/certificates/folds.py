@@ -97,6 +97,7 @@ class Folds:
             is about; None where each has one, or where rows stand for themselves.
         group: (k, K): the certifying units are divided into K groups, and `certify` is the k-th.
             Units of groups before it are in `learn`; those of later groups are in no fold.
+        erased: values of `certify` that were erased and not read: each counts at its lowest.
     """
 
     learn: LoggedData
@@ -108,6 +109,7 @@ class Folds:
     campaign: str = ""
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
+    erased: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,7 @@ class StreamedFolds:
     campaign: str = ""
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
+    erased: int = 0
 
 
 @overload
@@ -227,6 +230,7 @@ def three_folds(
         campaign,
         declared,
         group if registration.kind == "unit" else WHOLE,
+        sum(erasure.certifying for erasure in logs.erased),
     )
 
 

@@ -1,8 +1,9 @@
 """What names a row: the identity that its fold hangs on, and a sketch that knows rows again.
 
 **Identity.** A row is named by its unit; without units by its time, context, action and
-propensity; without times, or where these repeat, by its number in the file. Never by its reward,
-and never by anything that a user can choose anew without changing the rows.
+propensity; without times, or where these repeat, by its number in the file (as it was before rows
+were erased from it). Never by its reward, and never by anything that a user can choose anew without
+changing the rows.
 
 **Folds.** A row's fold is a keyed hash of its identity (`keyed_hash`). The key is a secret that a
 ledger draws when it first sees the rows, so nobody can try splits until one pleases.
@@ -113,7 +114,7 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
         return mix64(keys_of_ids(logs.units))[logs.unit]
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
-    return mix64(np.arange(start, start + len(logs), dtype=np.uint64))
+    return mix64(start + logs.numbers.astype(np.uint64))
 
 
 @dataclass(frozen=True)

@@ -158,13 +158,16 @@ def open_source(path: str | Path) -> Source:
     return Source(str(path), kind, frames, tuple(names), len(files))
 
 
-def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
+def mapped(
+    source: Source, mapping: LogMapping, without: Sequence[int | str] = ()
+) -> pl.LazyFrame:
     """A lazy table: action, reward, propensity; unit, time, round and position where named.
 
     The mapping's own words could clash with these, so contexts are named "x:" and their name,
     other rewards and segments "k:" and theirs, groups of estimated propensities "g:" and theirs.
     Where the mapping declares it, rewards are shifted and capped, rows of other positions are left
-    out, and propensities are estimated or divided by the share of decisions that was kept.
+    out, and propensities are estimated or divided by the share of decisions that was kept. Rows of
+    units in `without` are left out as if the files did not have them.
     """
     import polars as pl
 
@@ -197,6 +200,8 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     groups = mapping.estimated.groups if mapping.estimated else ()
     columns |= {f"g:{name}": exact(name) for name in groups}
     frame = source.frame.select(column.alias(name) for name, column in columns.items())
+    if without:
+        frame = frame.filter(~pl.col("unit").is_in(list(without)).fill_null(False))
     if mapping.keep_position is not None:
         frame = _one_position(source, frame, mapping)
     if mapping.until is not None:
@@ -207,13 +212,25 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
 
 
 def read_mapped(
-    source: Source, mapping: LogMapping, catalogue: Catalogue, round: int | None = None
+    source: Source,
+    mapping: LogMapping,
+    catalogue: Catalogue,
+    round: int | None = None,
+    without: Sequence[int | str] = (),
 ) -> LoggedData:
-    """The logs in memory, checked row by row; with `round`, all rows are of that round."""
+    """The logs in memory, checked row by row.
+
+    Args:
+        source: where they are.
+        mapping: which column is what.
+        catalogue: the actions.
+        round: that all rows are of; None as the mapping says.
+        without: ids of units whose rows are left out.
+    """
     import polars as pl
 
     require_one_position(source, mapping)
-    frame = mapped(source, mapping)
+    frame = mapped(source, mapping, without)
     width = len(mapping.columns) + sum(len(values) for values in mapping.categorical.values())
     rows = int(source.collect(frame.select(pl.len())).item())
     require(
