@@ -32,6 +32,6 @@ CYCLE = 86400.0
 WATCHED = 100_000
 """Decisions that the monitor expects of a round where neither a length nor logs say more."""
 ON_GONE = "pi0"
-"""While the store is gone: pi0 decides, into a spool."""
+"""While the store is gone: pi0 decides, into the journal."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""

@@ -55,7 +55,8 @@ def serve(
     on_gone: Annotated[
         str | None,
         typer.Option(
-            help=f"While the store is gone: pi0 (into a spool) or stop; default {defaults.ON_GONE}."
+            help="While the store is gone: pi0 (into the journal) or stop; default "
+            f"{defaults.ON_GONE}."
         ),
     ] = None,
     most_waiting: Annotated[

@@ -8,6 +8,7 @@ import numpy as np
 
 from depsue.campaigns.exposure import Exposure
 from depsue.pages.words import utc
+from depsue.plural import counted
 from depsue.serving.monitor import MonitorFinding, MonitorRun
 from depsue.serving.service import Service
 
@@ -127,12 +128,23 @@ def live_of(service: Service, floor: float | None) -> Live:
 def _troubles(service: Service) -> list[str]:
     troubles = []
     if service.worker.gone:
-        does = "pi0 decides, into a spool on this machine"
+        does = "pi0 decides, into the journal on this machine"
         if service.settings.on_gone == "stop":
             does = "decisions are refused"
         troubles.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
-    if service.spool.waiting:
-        troubles.append("Decisions in the spool wait to be written to the store.")
+    store = service.status.store
+    if store.journalled:
+        waits = counted(store.journalled, "decision or reward", "decisions and rewards")
+        troubles.append(f"{waits} in the journal wait to be written to the store.")
+    if store.damaged:
+        lines = counted(store.damaged, "line")
+        troubles.append(f"{lines} of the journal could not be read; the log tells where.")
+    if store.twins:
+        twins = counted(store.twins, "key")
+        troubles.append(
+            f"{twins} decided twice, in the store and while it was gone: the later decisions are "
+            "no evidence and are left out of the next logs."
+        )
     if service.problem:
         troubles.append(f"A newer policy is not served: {service.problem}")
     return troubles

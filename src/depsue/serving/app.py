@@ -449,7 +449,9 @@ def gauges(service: Service) -> dict[str, float]:
         "round": float(status.round),
         "waiting": float(status.waiting),
         "store_gone": float(bool(status.store.gone)),
-        "spooled": float(status.store.spooled),
+        "journalled": float(status.store.journalled),
+        "journal_damaged": float(status.store.damaged),
+        "twins": float(status.store.twins),
         "policy_refused": float(bool(status.problem)),
         "monitor_state": float(list(MonitorState).index(status.monitor.state)),
     }

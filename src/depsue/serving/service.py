@@ -18,16 +18,17 @@ from dataclasses import dataclass
 import torch
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.secret import secret_of
 from depsue.errors import DepsueError, require
 from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, ServingSettings, store_address
+from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, Stops
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Spool
+from depsue.serving.writing import Journal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -54,12 +55,16 @@ class StoreStatus:
     """How the store stands.
 
     Args:
-        gone: why it cannot be written to; "" while it can.
-        spooled: whether something waits in the spool.
+        gone: why it does not answer; "" while it does.
+        journalled: decisions and rewards in the journal, which wait for it.
+        damaged: lines of the journal that could not be read, and were set aside.
+        twins: keys with a second decision, made while the store was gone.
     """
 
     gone: str
-    spooled: bool
+    journalled: int
+    damaged: int
+    twins: int
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,17 @@ class Service:
         folder, address = campaign.files.folder, store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
-        self.spool = Spool(folder / SPOOL)
+        self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
         self.worker = Worker(
             self.store,
-            Store(address, campaign.name),  # the worker's thread has a connection of its own
-            self.spool,
+            self.journal,
             lambda: self.served,
             self.fallback,
             settings,
+            secret_of(campaign),
             clock=clock,
         )
         self._events = EventLog(self.reader, self.worker.writer.record_event)
@@ -183,7 +188,12 @@ class Service:
             novelty=served.novelty,
             holdout=self.settings.holdout,
             monitor=MonitorStatus(self.state, self.stopped, self.monitor.findings),
-            store=StoreStatus(self.worker.gone, self.spool.waiting),
+            store=StoreStatus(
+                self.worker.gone,
+                self.journal.waiting,
+                self.journal.damaged,
+                self.worker.writer.twins,
+            ),
             problem=self.problem,
             waiting=self.worker.waiting,
         )

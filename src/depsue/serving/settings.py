@@ -16,7 +16,9 @@ from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
 
 STORE = "decisions.db"
+JOURNAL = "journal"
 SPOOL = "spool"
+"""What the journal was called in the first version."""
 STOPPED = "stopped.json"
 STOPPED_BEFORE = "tripped.json"
 """What that file was called in the first version."""
@@ -35,7 +37,7 @@ class ServingSettings:
         holdout: share of traffic that stays on pi0.
         delta: how often the monitor may raise a false alarm, over the campaign's life.
         cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
-        on_gone: while the store is gone, go on from "pi0" into a spool, or "stop".
+        on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
     """

@@ -7,9 +7,10 @@ On PostgreSQL several services write to one store.
 **Keys.** The first decision of a key that reaches the store is the decision of that key, for good.
 Whoever writes another one is told the first, read in the same transaction. Nothing is deleted.
 
-**Twins.** A service that cannot reach the store decides without it (`writing`). If a key was decided
-in the store and outside, both decisions were answered, so both are stored. The one that reaches the
-store later is marked a twin: it is no evidence and no row of the next logs, it is only counted.
+**Twins.** A service that cannot reach the store decides without it (`writing`). If a key was
+decided in the store and outside, both decisions were answered, so both are stored. The one that
+reaches the store later is marked a twin: it is no evidence and no row of the next logs, it is only
+counted.
 
 **Rewards.** Of two rewards with the same decision, name and event the one received first stays,
 whichever is written first.
@@ -142,13 +143,6 @@ class MonitorEvent:
     reason: str
     by: str
     after: int
-
-
-def new_ids(count: int, now: float | None = None) -> list[str]:
-    """Fresh ids: 48 bits of milliseconds, 80 bits of chance."""
-    head = f"{int((time.time() if now is None else now) * 1000) & (2**48 - 1):012x}"
-    noise = os.urandom(10 * count).hex()
-    return [head + noise[20 * k : 20 * (k + 1)] for k in range(count)]
 
 
 # The tables as queries see them; `SCHEMA` below makes them.
