@@ -17,7 +17,7 @@ own, as `dsjson.py`), and a branch in `open_source`. One that polars scans itsel
 from __future__ import annotations
 
 import glob as globs
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,7 +76,7 @@ class Source:
         kind: ".parquet", ".csv", ".tsv", ".arrow", ".dsjson" or "frame".
         frame: the lazy table.
         names: the names of its columns.
-        files: how many files it is made of.
+        paths: the files that it is made of; () for a frame.
         bad_lines: lines of dsjson that could not be read.
     """
 
@@ -84,8 +84,13 @@ class Source:
     kind: str
     frame: pl.LazyFrame
     names: tuple[str, ...]
-    files: int = 1
+    paths: tuple[Path, ...] = ()
     bad_lines: tuple[BadLine, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """How many files it is made of; a frame counts as one."""
+        return max(len(self.paths), 1)
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """What a query over this source computes, by streaming; else a FileError."""
@@ -152,10 +157,10 @@ def open_source(path: str | Path) -> Source:
             _require_arrow(file)
     if kind == ".dsjson":
         frame, bad = read_dsjson(files)
-        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), len(files), bad)
+        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), tuple(files), bad)
     frames = scan(files, kind)
     names = names_in(frames, path)
-    return Source(str(path), kind, frames, tuple(names), len(files))
+    return Source(str(path), kind, frames, tuple(names), tuple(files))
 
 
 def mapped(

@@ -27,7 +27,7 @@ hash with *other* contents is refused.
 **Erasures.** Where a unit's rows are erased, two records are added: what will be missing of each
 round, before anything is deleted (`begin_erasure`), and that it is done (`finish_erasure`). From
 the first on the round counts as observed without these rows. Records of before stay: certificates
-name the hash of the rows that they read, and the erasure leads from there to the rows that are left.
+name the hash of the rows that they read, and the erasure leads from there to what is left.
 
 **Registration.** The rows of an observation are registered in the same transaction. The ledger
 draws the secret that their folds hang on, and keeps a sketch by which it knows them again

@@ -70,6 +70,8 @@ class JudgedRows:
         within: (n,) which rows a promise is about, by name; a promise that is not here is about
             all.
         unit: (n,) of the decision, where the promise is over units.
+        erased: (n,) of a decision that was erased, the largest pi0 / p that it may have had; NaN of
+            all others. Nothing else is known of it, so it counts at its worst. None if none was.
         audited: (m,) rows whose distribution was computed again, ascending.
         places: (m,) in [0, 1], of their actions in their distributions.
         wrong: how many of them were logged with another probability.
@@ -83,6 +85,7 @@ class JudgedRows:
     rewards: Mapping[str, FloatArray]
     within: Mapping[str, Mask]
     unit: Sequence[Hashable] | None = None
+    erased: FloatArray | None = None
     audited: IntArray | None = None
     places: FloatArray | None = None
     wrong: int = 0

@@ -8,6 +8,7 @@ judges by these rewards, and `campaign observe --served` learns from the same on
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from depsue.serving.store import AT_ONCE, Reward, Store, decisions
 from depsue.serving.writing import Journal
 
 _decode = msgspec.json.decode
+EXPORTS = "exports.jsonl"
+"""Which files rows were exported to, so that an erasure finds them."""
 COLUMNS = ("policy", "decided_by", "action", "propensity", "context", "unit", "candidates")
 
 
@@ -41,7 +44,8 @@ class Exported:
         path: the Parquet file.
         mapping: the TOML file that says which column is what.
         rows: decisions of the policy.
-        holdout, fallback, restricted, open, twins: decisions that are not among them, and why.
+        holdout, fallback, restricted, open, twins, erased: decisions that are not among them, and
+            why.
     """
 
     path: Path
@@ -52,6 +56,7 @@ class Exported:
     restricted: int
     open: int
     twins: int
+    erased: int
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -64,6 +69,7 @@ class Exported:
                 (self.restricted, "with candidates, which the certificate does not cover"),
                 (self.open, "that still wait for rewards"),
                 (self.twins, "of keys that were decided on both sides of an outage"),
+                (self.erased, "that were erased"),
             )
             if count
         )
@@ -71,8 +77,8 @@ class Exported:
     @property
     def decisions(self) -> int:
         """All decisions of the round, whoever took them."""
-        left_out = self.holdout + self.fallback + self.restricted + self.open + self.twins
-        return self.rows + left_out
+        by_others = self.holdout + self.fallback
+        return self.rows + by_others + self.restricted + self.open + self.twins + self.erased
 
     def __str__(self) -> str:
         more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
@@ -149,7 +155,12 @@ def export_logs(
     hash = served[-1]
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
     until = (time.time() if now is None else now) - settings.wait
-    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "twins": store.twins(k)}
+    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "erased": 0}
+    left_out["twins"] = store.twins(k)
+    for tombstones in store.erased(k):  # what pi0 decided is known to keep a relative floor
+        by_pi0 = tombstones.decided_by == "pi0" or tombstones.policy != hash
+        why = "holdout" if tombstones.decided_by == "holdout" else "fallback" if by_pi0 else "erased"
+        left_out[why] += tombstones.decisions
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
         wanted = _closed_of_policy(columns, hash, until, left_out)
@@ -165,6 +176,7 @@ def export_logs(
     )
     import polars as pl
 
+    _note_export(campaign.files.folder, out)  # first: an erasure must find the file
     buffer = io.BytesIO()
     table = pl.concat(tables, how="vertical_relaxed")  # a segment may be 5 here and "5" there
     table.write_parquet(buffer)
@@ -172,6 +184,23 @@ def export_logs(
     mapping_file = out.with_suffix(".toml")
     write_file(mapping_file, to_toml(as_exported(mapping)).encode())
     return Exported(out, mapping_file, len(table), **left_out)
+
+
+def exported_files(folder: Path) -> list[Path]:
+    """Files that rows of a campaign were exported to, here or elsewhere."""
+    listed = folder / EXPORTS
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    paths = [Path(_decode(line)) for line in lines]
+    return sorted({*paths, *folder.glob("round-*/served.parquet")})
+
+
+def _note_export(folder: Path, path: Path) -> None:
+    """Add a line; several processes may do so at once."""
+    if path.absolute() not in exported_files(folder):
+        with (folder / EXPORTS).open("ab") as file:
+            file.write(msgspec.json.encode(str(path.absolute())) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def reported_rewards(
