@@ -38,11 +38,12 @@ def test_wrong_propensities_stop_the_policy_at_once(
 ) -> None:
     service = serve(wait=0.2, holdout=0.0)
     call = caller(service, home)
+    assert service.state == "waiting"
     batch(call, 50)
     clock.advance(1.0)
     service.turn()
     assert service.monitor.run is not None and service.monitor.run.after >= 50
-    assert service.state == "healthy"
+    assert service.state == "waiting" and "50 decisions" in service.status.reason
 
     def by_pi0(served: ServedPolicy, contexts: Any) -> Any:
         base = served.pi0.probabilities(contexts)
@@ -68,11 +69,13 @@ def test_rewards_outside_their_range_are_counted_and_poison_nothing(
     clock.advance(2.1)
     service.turn()
     run = service.monitor.run
-    assert run is not None and run.unjudged == 50 and run.evidence.n == 200
+    assert run is not None and run.unusable == service.status.monitor.unusable == 50
+    assert run.unjudged == 0 and run.evidence.n == 200
     by_name = {finding.name: finding for finding in service.monitor.findings}
-    assert by_name["unusable rewards"].state == service.state == "watch"
-    assert "50 rewards or probabilities are outside their range" in str(by_name["unusable rewards"])
+    assert by_name["unusable rewards"].state == "watch"
+    assert "50 rewards are outside their range" in str(by_name["unusable rewards"])
     assert all(math.isfinite(part.log_evidence) for part in run.evidence.parts)
+    assert service.state == "stopped"  # a quarter of all rewards at their worst
 
 
 def test_absolute_floors_and_units_are_judged_by_whole_cycles(

@@ -52,8 +52,10 @@ class Live:
     """One campaign, as this server serves it now.
 
     Args:
-        state: of the monitor: healthy, watch or stopped.
-        stopped: why pi0 decides in place of the policy; "" if it does not.
+        state, says: of the service: one of five, as a word and as pages say it.
+        reason: why it is in that state.
+        fallback: whether pi0 decides in place of the policy.
+        stopped: why the policy was stopped; "" if it was not.
         round, what, novelty: of the policy.
         holdout: share of traffic that stays on pi0.
         wait: seconds after which a decision counts.
@@ -67,6 +69,9 @@ class Live:
     """
 
     state: str
+    says: str
+    reason: str
+    fallback: bool
     stopped: str
     round: int
     what: str
@@ -93,10 +98,13 @@ def live_of(service: Service, floor: float | None) -> Live:
         service: what serves.
         floor: of the first promise.
     """
-    policy, run = service.served, service.monitor.run
+    policy, run, status = service.served, service.monitor.run, service.status
     points = [] if run is None else list(run.points)
     return Live(
-        state=service.state,
+        state=status.state,
+        says=status.says,
+        reason=status.reason,
+        fallback=status.decides.fallback,
         stopped=service.stopped,
         round=policy.round,
         what=policy.what,

@@ -19,7 +19,7 @@ from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
-from depsue.errors import DataError, short
+from depsue.errors import DataError, ModelMissing, PolicyError, short
 from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
 from depsue.savable import hash_of
@@ -35,7 +35,7 @@ class ServedPolicy:
     """What serves; it never changes, another takes its place.
 
     Args:
-        round: that deployed it; 0 before the first deployment.
+        round: in which it serves; 0 before the first deployment.
         hash: of the policy.
         what: certified, certain or pi0.
         novelty: its nu.
@@ -44,6 +44,9 @@ class ServedPolicy:
         catalogue: the items.
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
+        made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
+        missing: why no decision can be made at all, such as a model of the team's that is not at
+            hand; "" if nothing is missing.
     """
 
     round: int
@@ -55,6 +58,8 @@ class ServedPolicy:
     catalogue: Catalogue
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
+    made_in: int = 0
+    missing: str = ""
 
     @property
     def is_pi0(self) -> bool:
@@ -122,11 +127,12 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     catalogue = campaign.files.items(at)
     pi0 = campaign.pi0_today(at)
     if hash in (campaign.terms.pi0, hash_of(pi0)):  # needs no certificate, whatever became of one
-        policy, choice = pi0, PI0
+        policy, choice, made_in = pi0, PI0, 0
     else:
-        choice = campaign.choice_of(max(k, 1), hash)
+        made_in, choice = campaign.made_in(max(k, 1), hash)
         loaded = campaign.policy(max(k, 1), hash)
         policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
+    mapping = campaign.files.mapping(at)
     return ServedPolicy(
         round=k,
         hash=hash,
@@ -135,9 +141,24 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         policy=policy,
         pi0=pi0,
         catalogue=catalogue,
-        mapping=campaign.files.mapping(at),
+        mapping=mapping,
         credits={} if choice.what == "pi0" else _credits(campaign, hash),
+        made_in=made_in,
+        missing=_missing(policy, pi0, mapping),
     )
+
+
+def _missing(policy: BasePolicy, pi0: BasePolicy, mapping: LogMapping) -> str:
+    """What no request can be decided without, and is not here; "" if there is nothing."""
+    reader = ContextReader(mapping)
+    for answering in (pi0, policy):
+        try:
+            answering.probabilities(reader.contexts([reader.example]))
+        except ModelMissing as problem:
+            return str(problem)
+        except PolicyError:  # about this context alone
+            continue
+    return ""
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:

@@ -19,9 +19,9 @@ STORE = "decisions.db"
 JOURNAL = "journal"
 SPOOL = "spool"
 """What the journal was called in the first version."""
-STOPPED = "stopped.json"
-STOPPED_BEFORE = "tripped.json"
-"""What that file was called in the first version."""
+STOPS = "stops.jsonl"
+STOPPED, STOPPED_BEFORE = "stopped.json", "tripped.json"
+"""Where earlier versions wrote a stop."""
 FILE = "serving.json"
 RULES = ("first", "largest", "sum")
 
@@ -37,6 +37,8 @@ class ServingSettings:
         holdout: share of traffic that stays on pi0.
         delta: how often the monitor may raise a false alarm, over the campaign's life.
         cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
+        permit: seconds for which the policy explores after a completed look of the monitor.
+        backlog: closed decisions that may wait for the monitor while the policy explores.
         on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
@@ -48,6 +50,8 @@ class ServingSettings:
     holdout: float = defaults.HOLDOUT
     delta: float = defaults.FALSE_ALARMS
     cycle: float = defaults.CYCLE
+    permit: float = defaults.PERMIT
+    backlog: int = defaults.BACKLOG
     on_gone: str = defaults.ON_GONE
     most_waiting: int = defaults.MOST_WAITING
     pi0_url: str | None = None
@@ -62,6 +66,10 @@ class ServingSettings:
              self.holdout),
             (is_real(self.cycle) and 0 < self.cycle <= 3.2e7, "cycle: up to a year, in seconds",
              self.cycle),
+            (is_real(self.permit) and 2 <= self.permit <= 86400,
+             "permit: 2 s to a day; the monitor looks once a second", self.permit),
+            (1000 <= self.backlog <= 10_000_000, "backlog: 1,000 to 10,000,000 decisions",
+             self.backlog),
             (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
             (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
              self.most_waiting),

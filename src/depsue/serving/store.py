@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from depsue.database import (
@@ -168,23 +168,27 @@ class MonitorEvent:
     """Something about the monitor: it began to watch, the policy was stopped, or resumed.
 
     Args:
-        seq: its place among events.
+        id: of its own; an event that is recorded twice is recorded once.
         at: when, in seconds since 1970.
         kind: what happened.
         round, policy: what served.
         reason: in words.
         by: who.
-        after: the newest decision at that time.
+        stops: ids of the stops that a resume names.
+        after: the newest decision at that time; the store's to say.
+        seq: its place among events; the store's to say.
     """
 
-    seq: int
+    id: str
     at: float
     kind: EventKind
     round: int
     policy: str
     reason: str
     by: str
-    after: int
+    stops: tuple[str, ...] = ()
+    after: int = 0
+    seq: int = 0
 
 
 # The tables as queries see them; `SCHEMA` below makes them.
@@ -194,8 +198,9 @@ decisions = table(
     "context unit key candidates twin erased",
 )
 rewards = table("serving_rewards", "decision name event value received shown")
+events = table("serving_events", "seq campaign at kind round policy reason by after id stops")
+aside = table("serving_set_aside", "campaign seq")
 erased_units = table("serving_erased_units", "campaign unit at")
-events = table("serving_events", "seq campaign at kind round policy reason by after")
 _OF_DECISION = [decisions.c[field.name] for field in msgspec.structs.fields(Decision)]
 
 
@@ -410,27 +415,39 @@ class Store:
         with self._reading() if self._connection is None else self._transaction() as connection:
             return self._of_keys(connection, keys)
 
-    def add_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
-        """Record something about the monitor; durable on return."""
-        values = {
-            "campaign": self.campaign,
-            "at": time.time(),
-            "kind": kind,
-            "round": round,
-            "policy": policy,
-            "reason": reason[:2000],
-            "by": by,
-        }
+    def add_events(self, added: Sequence[MonitorEvent]) -> None:
+        """Record what happened to the monitor; durable on return. Known ids stay as they are."""
         newest = sa.select(sa.func.coalesce(sa.func.max(decisions.c.seq), 0)).scalar_subquery()
-        with self._transaction() as connection:
-            connection.execute(sa.insert(events).values(**values, after=newest))
+        with self._committing() as connection:
+            for event in added:
+                values = {
+                    "campaign": self.campaign,
+                    "id": event.id,
+                    "at": event.at,
+                    "kind": event.kind,
+                    "round": event.round,
+                    "policy": event.policy,
+                    "reason": event.reason,
+                    "by": event.by,
+                    "stops": msgspec.json.encode(event.stops).decode(),
+                    "after": newest,
+                }
+                insert = sqlite.insert(events) if self.is_file else postgresql.insert(events)
+                connection.execute(insert.values(**values).on_conflict_do_nothing())
 
     def events(self) -> list[MonitorEvent]:
         """What happened to the monitor, oldest first."""
         columns = [column for column in events.c if column.name != "campaign"]
         query = sa.select(*columns).where(events.c.campaign == self.campaign).order_by("seq")
         with self._reading() as connection:
-            return [MonitorEvent(**row._asdict()) for row in connection.execute(query)]
+            return [_event(row) for row in connection.execute(query)]
+
+    def set_aside(self, seqs: Sequence[int]) -> None:
+        """Record decisions that the monitor leaves out, for good; durable on return."""
+        statement = f"{self._insert(aside, ('campaign', 'seq'))} ON CONFLICT DO NOTHING"
+        with self._committing() as connection:
+            for chunk in _chunks(seqs):
+                connection.exec_driver_sql(statement, [(self.campaign, seq) for seq in chunk])
 
     def last_seq(self) -> int:
         """Of the newest decision; 0 without one."""
@@ -442,6 +459,7 @@ class Store:
         *,
         after: int = 0,
         until: float | None = None,
+        ahead: float | None = None,
         wait: float = 0.0,
         where: Sequence[sa.ColumnElement[bool]] = (),
         columns: Sequence[str] = (),
@@ -456,6 +474,8 @@ class Store:
         Args:
             after: the last `seq` that is known already.
             until: decisions up to this time; None for all.
+            ahead: decisions after this time are not waited for, nor are those that were set aside;
+                the rows then have a further column, `set_aside`. None waits for every one.
             wait: rewards count that came at most so many seconds after their decision.
             where: further conditions.
             columns: of decisions, beside seq, id and at; () for all.
@@ -463,8 +483,14 @@ class Store:
             erased: whether to give tombstones, too.
         """
         names = dict.fromkeys(["seq", "id", "at", *(columns or (c.name for c in decisions.c))])
+        selected: list[sa.ColumnElement[Any]] = [decisions.c[name] for name in names]
+        if ahead is not None:
+            known = sa.select(aside.c.seq).where(
+                aside.c.campaign == self.campaign, aside.c.seq == decisions.c.seq
+            )
+            selected.append(sa.exists(known).label("set_aside"))
         query = (
-            sa.select(*(decisions.c[name] for name in names))
+            sa.select(*selected)
             .where(decisions.c.seq > after, decisions.c.campaign == self.campaign, *where)
             .where(sa.not_(decisions.c.twin))
             .order_by(decisions.c.seq)
@@ -475,7 +501,7 @@ class Store:
         with self._reading() as connection:
             rows = list(connection.execute(query).all())
             if until is not None:
-                rows = _closed(rows, until)
+                rows = _closed(rows, until, ahead)
             if not rows:
                 return [], []
             earned = (
@@ -767,11 +793,21 @@ def _make_private(path: Path) -> None:
             path.with_name(name).chmod(PRIVATE)
 
 
-def _closed(rows: list[sa.Row[Any]], until: float) -> list[sa.Row[Any]]:
+def _closed(rows: list[sa.Row[Any]], until: float, ahead: float | None) -> list[sa.Row[Any]]:
+    """The rows before the first that is open."""
     for place, row in enumerate(rows):
-        if row.at > until:
+        left_out = ahead is not None and (row.set_aside or row.at > ahead)
+        if row.at > until and not left_out:
             return rows[:place]
     return rows
+
+
+def _event(row: sa.Row[Any]) -> MonitorEvent:
+    """An event as it is stored; an older service that still runs records none of the ids."""
+    values = row._asdict()
+    values["id"] = values["id"] or f"{row.kind}-{row.seq}"
+    values["stops"] = tuple(msgspec.json.decode(row.stops or "[]", type=list[str]))
+    return MonitorEvent(**values)
 
 
 def _chunks(values: Sequence[Any]) -> Iterable[list[Any]]:
@@ -807,6 +843,12 @@ _NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE ki
 
 def _events_table(name: str, kinds: str) -> str:
     return _EVENTS.replace("{name}", name).replace("{kinds}", kinds)
+
+
+def _named_stops(together: str) -> str:
+    return f"""UPDATE serving_events SET stops = COALESCE((SELECT {together} FROM serving_events s
+ WHERE s.campaign = serving_events.campaign AND s.kind = 'stop' AND s.seq < serving_events.seq),
+ '[]') WHERE kind = 'resume'"""
 
 
 SCHEMA = Schema(
@@ -849,6 +891,20 @@ SCHEMA = Schema(
                 _FIRST_OF_KEY,
                 "CREATE INDEX serving_twins ON serving_decisions (campaign) WHERE twin",
             ),
+        ),
+        # Stops have ids, and a resume names those that it is about: of the resumes of before, all
+        # stops before it. Decisions that are stamped ahead of the clock are set aside.
+        Migration(
+            both=(
+                "ALTER TABLE serving_events ADD COLUMN id TEXT",
+                "ALTER TABLE serving_events ADD COLUMN stops TEXT",
+                "UPDATE serving_events SET id = kind || '-' || seq, stops = '[]'",
+                "CREATE UNIQUE INDEX serving_event_ids ON serving_events (campaign, id)",
+                """CREATE TABLE serving_set_aside (campaign TEXT NOT NULL, seq BIGINT NOT NULL,
+ PRIMARY KEY (campaign, seq))""",
+            ),
+            sqlite=(_named_stops("json_group_array(s.id)"),),
+            postgresql=(_named_stops("json_agg(s.id)::text"),),
         ),
         # Decisions of a unit may become tombstones: `erased` is the keyed hash of the unit.
         Migration(

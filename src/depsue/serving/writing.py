@@ -65,15 +65,7 @@ from depsue.serving.deciding import Drawn, another_request, answers
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import JOURNAL, SPOOL
-from depsue.serving.store import (
-    Decision,
-    EventKind,
-    InDoubt,
-    KeyErased,
-    Reward,
-    Store,
-    StoreGone,
-)
+from depsue.serving.store import Decision, InDoubt, KeyErased, Reward, Store, StoreGone
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
@@ -284,11 +276,10 @@ class Writer:
         """Commit a batch, after those before it."""
         self._batches.put(batch)
 
-    def record_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
-        """Record an event of the monitor from any thread; a StoreGone if it cannot be done now."""
+    def record(self, write: Callable[[Store], None]) -> None:
+        """Have something written to the store, from any thread; a StoreGone if not now."""
         done: SimpleQueue[Exception | None] = SimpleQueue()
-        add = self._store.add_event
-        self._events.put(_QueuedEvent(lambda: add(kind, round, policy, reason, by), done))
+        self._events.put(_QueuedEvent(lambda: write(self._store), done))
         if not self._thread.is_alive():
             self._record_events()
         try:
