@@ -490,8 +490,8 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     )
     if rules.erased:
         words.append(
-            f"fact: {counted(rules.erased, 'value')} of the certifying rows were erased, on request "
-            "of users, before this verdict; each counts at its lowest"
+            f"fact: {counted(rules.erased, 'value')} of the certifying rows were erased before the "
+            "verdict, on request of users; each counts at its lowest"
         )
     words += [
         "fact: nothing depends on the order of the rows",

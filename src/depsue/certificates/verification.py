@@ -154,9 +154,7 @@ def verify(
     return Verification(tuple(differences), tuple(missing), rows)
 
 
-def _erased_since(
-    certificate: Certificate, logs: LoggedData | LogStream
-) -> tuple[ErasedRows, ...]:
+def _erased_since(certificate: Certificate, logs: LoggedData | LogStream) -> tuple[ErasedRows, ...]:
     """What was erased from the rows since the verdict read them; () if nothing was."""
     if isinstance(logs, LogStream):
         return ()

@@ -486,6 +486,43 @@ def report(
         typer.echo(f"the report: {page}")
 
 
+def erase(
+    name: Name,
+    unit: Annotated[
+        str, typer.Option(help="Id of the user; the number 7 and the text 7 are the same unit.")
+    ],
+    store: StoreAddress = None,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a campaign holds of one user, ask, and erase it.
+
+    The user's rows go from the store, the journal, the logs that depsue wrote and the exports. The
+    ledger records how many are missing, never whose. Files of your own are named, not changed.
+    Stop the service first, unless its store is PostgreSQL. The same command again finishes what
+    was cut short.
+    """
+    from depsue import codec
+    from depsue.serving.erasing import erase_unit, preview_erasure
+
+    campaign = open_campaign(name, home, ledger, by)
+    preview = preview_erasure(campaign, unit, store=store)
+    if not yes and not preview.is_empty:
+        _require_yes(as_json)
+        typer.echo(str(preview), err=True)
+        _ask("This cannot be undone. Erase it?")
+    erased = erase_unit(campaign, unit, store=store)
+    if as_json:
+        done = not preview.is_empty
+        typer.echo(codec.encode({"erased": done, **codec.plain(erased)}, indent=1))
+        return
+    typer.echo("nothing was changed" if preview.is_empty else "erased")
+    typer.echo(str(erased))
+
+
 def _shares(texts: list[str]) -> dict[str, float]:
     """Shares of delta by campaign, from texts such as spring=0.5."""
     shares: dict[str, float] = {}

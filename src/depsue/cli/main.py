@@ -11,7 +11,7 @@ import typer
 
 from depsue._version import __version__
 from depsue.cli.campaign import app as campaign
-from depsue.cli.campaign import interruptible
+from depsue.cli.campaign import erase, interruptible
 from depsue.cli.logs import check, plan
 from depsue.cli.options import Quiet
 from depsue.cli.serve import serve, token
@@ -118,3 +118,4 @@ app.add_typer(token)
 app.command()(check)
 app.command()(plan)
 app.command()(serve)
+app.command()(erase)

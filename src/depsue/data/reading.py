@@ -163,9 +163,7 @@ def open_source(path: str | Path) -> Source:
     return Source(str(path), kind, frames, tuple(names), tuple(files))
 
 
-def mapped(
-    source: Source, mapping: LogMapping, without: Sequence[int | str] = ()
-) -> pl.LazyFrame:
+def mapped(source: Source, mapping: LogMapping, without: Sequence[int | str] = ()) -> pl.LazyFrame:
     """A lazy table: action, reward, propensity; unit, time, round and position where named.
 
     The mapping's own words could clash with these, so contexts are named "x:" and their name,

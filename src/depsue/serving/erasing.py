@@ -3,8 +3,8 @@
 The order makes it safe to be cut short. `erase_unit` first records in the ledger what each round
 will be without the rows (`Ledger.begin_erasure`): from then on the rounds are read that way, in
 whatever state their files are. Then it takes the rows out of the store, the journal and the files,
-and last it records that this is done. The same call again finishes what was cut short; where nothing
-is left to do it changes nothing.
+and last it records that this is done. The same call again finishes what was cut short; where
+nothing is left to do it changes nothing.
 
 What stays: tombstones of decisions (`depsue.serving.store`), which say that a decision was served
 and nothing of to whom; counts in the ledger; policies and certificates, which hold no row. Files
@@ -28,7 +28,7 @@ from depsue.campaigns import Campaign
 from depsue.campaigns.files import file_hash
 from depsue.campaigns.observing import summarised
 from depsue.campaigns.records import RoundSummary
-from depsue.campaigns.secret import Secret, secret_of
+from depsue.campaigns.secret import secret_of
 from depsue.certificates import three_folds
 from depsue.data.logs import ErasedRows, LoggedData
 from depsue.data.mapping import LogMapping
@@ -200,7 +200,7 @@ class _Search:
         self.hashed = self.secret.hidden("unit", self.unit)
         address = store_address(campaign, store)
         self.store_is_absent = "://" not in address and not Path(address).exists()
-        self.store = _store(address, campaign, self.secret)
+        self.store = Store(address, campaign.name, writing=True, hidden=self.secret.hidden)
         self.journal = Journal(campaign.files.folder)
         self.waiting = self.journal.of_unit(unit_texts(self.unit))
         self.stored = ErasedCounts((), 0) if self.store_is_absent else self.store.of_unit(self.unit)
@@ -392,10 +392,6 @@ class _Search:
         inside = path.is_file() and path.resolve().is_relative_to(folder)
         ours = inside or path in exported_files(self.campaign.files.folder)
         return ours and path.suffix == ".parquet"
-
-
-def _store(address: str, campaign: Campaign, secret: Secret) -> Store:
-    return Store(address, campaign.name, writing=True, hidden=secret.hidden)
 
 
 def _values(logs: LoggedData) -> int:

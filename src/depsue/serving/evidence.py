@@ -153,7 +153,8 @@ class FloorPart(EvidencePart):
     def values(self, rows: JudgedRows) -> tuple[IntArray, FloatArray]:
         """(rows, values): (m,) rows that the promise is about, and need - y of each; checked.
 
-        A reward outside its range counts as the reward within it that is worst for the promise.
+        A reward outside its range counts as the reward within it that is worst for the promise. An
+        erased decision counts at its worst: so evidence never shrinks by an erasure.
         """
         every = np.arange(len(rows))
         mask = rows.within.get(self.promise.name)
@@ -165,8 +166,25 @@ class FloorPart(EvidencePart):
         worst = np.where(weight > 0, 0.0, self.r_max)
         reward = np.where((reward >= 0) & (reward <= self.r_max), reward, worst)
         values = self.need - reward * weight
+        if rows.erased is not None:
+            gone = ~np.isnan(rows.erased[at])
+            values[gone] = self.need + self._loss_at_most(rows, at[gone])
         self.mixture.check(values)
         return at, values
+
+    def _loss_at_most(self, rows: JudgedRows, at: IntArray) -> FloatArray:
+        """(m,) how far below 0 the terms of erased decisions may have been.
+
+        A reward of 0 is the worst where pi0's part does not count, the largest one where it does.
+        """
+        ratio = self.promise.floor.ratio
+        if ratio is None:
+            return np.zeros(len(at))
+        if self.by == "holdout":  # who decided is still known
+            w0 = np.where(rows.held[at], 1 / np.maximum(rows.holdout[at], 1e-9), 0.0)
+        else:
+            w0 = np.asarray(rows.erased)[at]
+        return np.asarray(ratio * self.r_max * w0)
 
     def hold(self, values: FloatArray, unit: IntArray | None) -> None:
         """Take in (n,) values of a cycle that is not over.

@@ -159,7 +159,9 @@ def export_logs(
     left_out["twins"] = store.twins(k)
     for tombstones in store.erased(k):  # what pi0 decided is known to keep a relative floor
         by_pi0 = tombstones.decided_by == "pi0" or tombstones.policy != hash
-        why = "holdout" if tombstones.decided_by == "holdout" else "fallback" if by_pi0 else "erased"
+        why = (
+            "holdout" if tombstones.decided_by == "holdout" else "fallback" if by_pi0 else "erased"
+        )
         left_out[why] += tombstones.decisions
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):

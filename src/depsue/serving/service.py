@@ -182,7 +182,8 @@ class Service:
         self.campaign, self.settings = campaign, settings
         self._clock, self._refresh = clock, refresh
         folder, address = campaign.files.folder, store_address(campaign, store)
-        self.store = Store(address, campaign.name, writing=True)
+        secret = secret_of(campaign)
+        self.store = Store(address, campaign.name, writing=True, hidden=secret.hidden)
         self.reader = Store(address, campaign.name)
         self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
@@ -194,7 +195,7 @@ class Service:
             lambda: self.served,
             self.fallback,
             settings,
-            secret_of(campaign),
+            secret,
             clock=clock,
         )
         self._events = EventLog(self.reader, self.worker.writer.record)
@@ -202,6 +203,7 @@ class Service:
             campaign, settings, self.reader, self._events, clock=clock, ticks=ticks
         )
         self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
+        self._erasures = 0
         self._ending = threading.Event()
         # the watcher looks, and so does a person's request that resumes the policy
         self._turning = threading.Lock()
@@ -382,10 +384,18 @@ class Service:
             reason = "; ".join(str(finding) for finding in grave)
             self._stops.stop(reason, "the monitor", id=f"monitor-{run.epoch.id}")
 
+    def forget_erased(self) -> None:
+        """Forget decisions that another process erased from the store."""
+        erasures = self.reader.erasures()
+        if erasures != self._erasures:
+            self._erasures = erasures
+            self.worker.writer.forget_recent()
+
     def turn(self) -> None:
         """One turn of the watcher: each step is tried, whatever became of the one before."""
         with self._turning:
-            for step in (self.take_up, self._stops.settle, self.look):
+            steps = (self.take_up, self.forget_erased, self._stops.settle, self.look)
+            for step in steps:
                 try:
                     step()
                 except StoreGone:

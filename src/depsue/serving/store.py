@@ -666,7 +666,7 @@ class Store:
     def _bury(self, connection: sa.Connection, ids: Sequence[str], unit: str) -> int:
         """Make tombstones of a unit's decisions; how many rewards were deleted with them."""
         assert self._hidden is not None
-        known = ("seq", "key", "p_policy", "p_pi0", "holdout")
+        known = ("seq", "key", "p_policy", "p_pi0", "holdout", "candidates")
         deleted = 0
         for chunk in _chunks(ids):
             mine = decisions.c.id.in_(chunk)
@@ -681,7 +681,7 @@ class Store:
                     "context": "",
                     "unit": None,
                     "key": None if row.key is None else self._hidden("key", row.key),
-                    "candidates": None,
+                    "candidates": None if row.candidates is None else "[]",
                     "erased": unit,
                 }
                 place = decisions.c.seq == row.seq
