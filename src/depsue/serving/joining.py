@@ -189,18 +189,20 @@ def export_logs(
 
 
 def exported_files(folder: Path) -> list[Path]:
-    """Files that rows of a campaign were exported to, here or elsewhere."""
+    """Files that rows of a campaign were exported to, in its folder or elsewhere."""
     listed = folder / EXPORTS
     lines = listed.read_text().splitlines() if listed.exists() else []
-    paths = [Path(_decode(line)) for line in lines]
+    paths = [folder / _decode(line) for line in lines]  # an absolute path stays as it is
     return sorted({*paths, *folder.glob("round-*/served.parquet")})
 
 
 def _note_export(folder: Path, path: Path) -> None:
     """Add a line; several processes may do so at once."""
-    if path.absolute() not in exported_files(folder):
+    if folder / path not in exported_files(folder):
+        inside = path.absolute().is_relative_to(folder.absolute())  # moves with the folder
+        name = path.absolute().relative_to(folder.absolute()) if inside else path.absolute()
         with (folder / EXPORTS).open("ab") as file:
-            file.write(msgspec.json.encode(str(path.absolute())) + b"\n")
+            file.write(msgspec.json.encode(str(name)) + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

@@ -203,7 +203,7 @@ class Service:
             campaign, settings, self.reader, self._events, clock=clock, ticks=ticks
         )
         self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
-        self._erasures = 0
+        self._erasures = (0, 0)
         self._ending = threading.Event()
         # the watcher looks, and so does a person's request that resumes the policy
         self._turning = threading.Lock()
@@ -385,10 +385,12 @@ class Service:
             self._stops.stop(reason, "the monitor", id=f"monitor-{run.epoch.id}")
 
     def forget_erased(self) -> None:
-        """Forget decisions that another process erased from the store."""
-        erasures = self.reader.erasures()
-        if erasures != self._erasures:
-            self._erasures = erasures
+        """Forget decisions that another process erased from the store.
+
+        Again one turn later: a batch that was under way may have brought them back.
+        """
+        before, self._erasures = self._erasures, (self._erasures[1], self.reader.erasures())
+        if before != self._erasures:
             self.worker.writer.forget_recent()
 
     def turn(self) -> None:

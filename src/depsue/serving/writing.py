@@ -236,7 +236,6 @@ class Writer:
         self.recent: dict[str, Decision] = {}
         """Decisions that are in the store, by key: the newest. The worker reads, the writer
         writes."""
-        self._forget = False
         self.gone = ""
         """Why the store does not answer; "" while it does."""
         self.twins = 0
@@ -270,7 +269,7 @@ class Writer:
 
     def forget_recent(self) -> None:
         """Ask the store again for every key: decisions were erased. From any thread."""
-        self._forget = True
+        self.recent = {}
 
     def put(self, batch: Batch) -> None:
         """Commit a batch, after those before it."""
@@ -331,8 +330,6 @@ class Writer:
                 continue
             if batch is None:
                 return
-            if self._forget:
-                self._forget, self.recent = False, {}
             self.commit(batch)
             self._answered(batch)
 
