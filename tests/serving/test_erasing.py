@@ -39,10 +39,10 @@ from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
 from depsue.serving.erasing import Erasure, erase_unit, preview_erasure
 from depsue.serving.joining import export_served
+from depsue.serving.journal import Journal, journal_lines
 from depsue.serving.service import Service
 from depsue.serving.settings import JOURNAL, ServingSettings, declared
 from depsue.serving.store import Store, decisions, rewards
-from depsue.serving.writing import Journal, journal_lines
 
 USER = "visitor-8421-xyzzy"
 MARK = 0.123456789012

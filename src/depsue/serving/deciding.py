@@ -67,11 +67,12 @@ class Epoch:
         numbers = np.frombuffer(b"".join(hashes), dtype="<u8")
         return np.asarray((numbers >> np.uint64(11)) * 2.0**-53)
 
-    def ids(self, drawn: Iterable[tuple[str, str, int, float]]) -> list[str]:
-        """The ids of decisions, from (name, who decided, action, propensity).
+    def ids(self, drawn: Iterable[tuple[object, ...]]) -> list[str]:
+        """The ids of decisions, from (name, context, unit, who decided, action, propensity).
 
-        What was drawn is part of it. Two services that are both cut off from the store may draw
-        differently for one key and answer; then both decisions must have a place in the store.
+        What was asked and drawn is part of it. Two services that are both cut off from the store
+        may draw differently for one key and answer; then both decisions must have a place in the
+        store.
         """
         return [each.hex() for each in self._hashes("id", 16, (_encode(parts) for parts in drawn))]
 
@@ -188,7 +189,9 @@ class Decider:
             drawn.tolist(),
             *(np.minimum(each, 1.0).tolist() for each in (p, p_own, p_base)),  # rounding
         )
-        ids = epoch.ids(zip(names, deciders, actions, propensities, strict=True))
+        texts = [_encode(request.context).decode() for request in asked]
+        units = [_unit(request) for request in asked]
+        ids = epoch.ids(zip(names, texts, units, deciders, actions, propensities, strict=True))
         now = self.clock()
         return {
             name: Decision(
@@ -203,8 +206,8 @@ class Decider:
                 p_policy=p_owns[k],
                 p_pi0=p_bases[k],
                 holdout=0.0 if fallback or served.is_pi0 else self.holdout,
-                context=_encode(request.context).decode(),
-                unit=_unit(request),
+                context=texts[k],
+                unit=units[k],
                 key=request.key,
                 candidates=_encode(restricted[k].tolist()).decode() if k in restricted else None,
             )

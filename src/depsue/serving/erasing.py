@@ -38,9 +38,9 @@ from depsue.files import write_file
 from depsue.ledger import ErasedPart
 from depsue.plural import counted
 from depsue.serving.joining import exported_files
+from depsue.serving.journal import Journal
 from depsue.serving.settings import store_address
 from depsue.serving.store import ErasedCounts, Store, unit_texts
-from depsue.serving.writing import Journal
 
 if TYPE_CHECKING:
     import polars as pl
