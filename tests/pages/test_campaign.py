@@ -129,8 +129,8 @@ def test_a_resume_names_only_what_its_author_saw(visit: Browser, service: Servic
 
 def test_margin_of_a_round_that_was_observed_is_not_counted_twice(home: Path) -> None:
     summer = Campaign(open_home(home), home, "summer", by="bo")
-    service = Service(summer, ServingSettings(wait=60.0))
-    service.worker.start()
+    service = Service(summer, ServingSettings(wait=60.0), refresh=3600.0)
+    service.start()
     try:
         decided(service, 200)
         story = story_of(summer)

@@ -110,7 +110,7 @@ def export_served(
         campaign,
         Store(address, campaign.name),
         Journal(folder),
-        declared(folder, {}, begun=True, window=campaign.files.mapping(0).window),
+        declared(folder, {}, begun=True, mapping=campaign.files.mapping(0)),
         campaign.files.round(k) / "served.parquet" if out is None else out,
         round=k,
     )

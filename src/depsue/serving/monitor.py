@@ -37,8 +37,9 @@ from depsue import defaults
 from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.campaigns.records import RoundLength
-from depsue.certificates import UnitRows
+from depsue.certificates import Registration, UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.identity import keyed_folds, unit_identities
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.errors import DepsueError, short
@@ -73,6 +74,8 @@ FEWEST_HELD = 30
 """Decisions of the holdout before which they are no estimate of pi0's value."""
 AHEAD = 60.0
 """Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
@@ -80,13 +83,13 @@ COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", 
 
 
 class MonitorState(StrEnum):
-    """How a service stands, or one test of its monitor; from good to bad."""
+    """How a service stands, or one test of its monitor; in the order of the metric's numbers."""
 
-    WAITING = "waiting"
     HEALTHY = "healthy"
     WATCH = "watch"
     STOPPED = "stopped"
     NOT_WATCHED = "not_watched"
+    WAITING = "waiting"
 
     @property
     def words(self) -> str:
@@ -191,7 +194,7 @@ class PointEstimate:
 
     Args:
         name: of the promise.
-        decisions: of the policy that are counted.
+        decisions: of the policy that are counted, out of those that may be looked at.
         value: the mean reward of them; None before there is one.
         recent: the same of the newest 2,000 or so.
         floor: the least value that the promise allows: its share of pi0's mean on the holdout, or
@@ -458,7 +461,16 @@ class Monitor:
             unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
             leave_out=self._events.set_aside,
+            folds=self._folds(epoch.served),
         )
+
+    def _folds(self, served: ServedPolicy) -> Registration | None:
+        """What the folds of later rows hang on; None where it is drawn when they are observed."""
+        try:
+            first = self._campaign.ledger.registration(self._campaign.name, 0)
+        except DepsueError:  # a campaign of before there were registrations
+            return None
+        return first if first.kind == "unit" and served.mapping.unit is not None else None
 
     def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
         """Decisions of the round, as declared; else about as many as the logs before it have."""
@@ -546,9 +558,10 @@ class ClosedDecisions:
     @property
     def judgeable(self) -> Mask:
         """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
-        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
-        return np.asarray(known & np.isfinite(self.at))
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
@@ -636,6 +649,8 @@ class MonitorRun:
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
         leave_out: records decisions that are set aside; durable on return.
+        folds: what the folds of the served rows will hang on, where that is known already: with
+            units. Means are then of rows that no verdict will read.
         points: the live values over time.
         mismatched: rewards that name another item than was decided.
         unusable: rewards outside their range; each counts at its worst for its promise.
@@ -652,6 +667,7 @@ class MonitorRun:
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
     leave_out: Callable[[Sequence[int]], None] = lambda seqs: None
+    folds: Registration | None = None
     points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
     unusable: int = 0
@@ -695,6 +711,7 @@ class MonitorRun:
         """The newest decision that was taken in."""
         size = len(self.served.catalogue)
         self.shown: IntArray = np.zeros(size, dtype=np.int64)
+        self.looked: IntArray = np.zeros(size, dtype=np.int64)
         self.earned: FloatArray = np.zeros(size)
         # new items first: a fault that is about them then moves whole bins of the propensity test
         self._order = np.argsort(~self.served.catalogue.novel, kind="stable")
@@ -719,10 +736,10 @@ class MonitorRun:
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
             return 0
-        early = [row.seq for row in rows if row.at > ahead and not row.set_aside]
-        if early:
-            self.leave_out(early)  # before a later row is judged
-        aside = {*early, *(row.seq for row in rows if row.set_aside)}
+        wrong = [row.seq for row in rows if not (0 <= row.at <= ahead or row.set_aside)]
+        if wrong:
+            self.leave_out(wrong)  # before a later row is judged
+        aside = {*wrong, *(row.seq for row in rows if row.set_aside)}
         own = [row for row in rows if self._counts(row)]
         counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
@@ -866,11 +883,24 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
+        logged = closed.propensity[sample]
+        right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
+        wrong = int((~right).sum())  # and so is what is not a number
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
         return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
+
+    def _looked(self, closed: ClosedDecisions) -> Mask:
+        """(n,) whose rewards may be looked at: the holdout's, and those of units to learn from.
+
+        Where the folds are not known yet these are all: a secret is drawn when rows are observed.
+        """
+        if self.folds is None:
+            return np.ones(len(closed), dtype=bool)
+        names = unit_identities(_unit_ids(closed.unit))
+        fold = keyed_folds(names, self.folds.fractions, self.folds.secret)
+        return np.asarray(closed.held | (fold < 2))
 
     def _note(self, closed: ClosedDecisions) -> None:
         """Add to the live values, which pages show and no test uses."""
@@ -883,18 +913,25 @@ class MonitorRun:
         )
         reward = self._reward(closed)
         judgeable = closed.judgeable
-        usable = judgeable & in_range(reward, self.served.mapping.r_max)
+        usable, looked = (
+            judgeable & in_range(reward, self.served.mapping.r_max),
+            self._looked(closed),
+        )
         held, own, action = closed.held & usable, ~closed.held & usable, closed.action
-        self._policy.add(reward[own])
+        read = own & looked
+        self._policy.add(reward[read])
         if held.any():
             self._pi0.add(reward[held])
-        self._novel += int((self.served.catalogue.novel[action] & own).sum())
+        self._novel += int((self.served.catalogue.novel[action] & read).sum())
         self.shown += np.bincount(action[own], minlength=len(self.shown))
-        self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
-        _, w0 = closed.weighed("items")
+        self.looked += np.bincount(action[read], minlength=len(self.shown))
+        self.earned += np.bincount(action[read], reward[read], minlength=len(self.shown))
+        with np.errstate(all="ignore"):  # of rows that cannot be judged
+            _, w0 = closed.weighed("items")
         for promise in self.promises:
             earned = self._reward(closed, promise)
             mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
+            mask &= looked
             self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask])
         n = self._policy.n
         if not n or (self.points and n < 1.02 * self.points[-1].n):
@@ -909,6 +946,14 @@ class MonitorRun:
                 margin=self.estimates[0].margin,
             )
         )
+
+
+def _unit_ids(units: Sequence[str | None]) -> np.ndarray[Any, Any]:
+    """(n,) ids of units as the logs' reader has them: whole numbers, or else text."""
+    ids = [None if unit is None else msgspec.json.decode(unit) for unit in units]
+    if all(type(id) is int for id in ids):
+        return np.array(ids, dtype=np.int64)
+    return np.array([as_text(id) for id in ids])
 
 
 def in_range(reward: FloatArray, r_max: float) -> Mask:

@@ -12,6 +12,7 @@ from typing import Any
 
 from depsue import codec, defaults
 from depsue.campaigns import Campaign
+from depsue.data.mapping import LogMapping
 from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
 
@@ -85,7 +86,7 @@ LASTING = ("wait", "default_reward", "combine")
 
 
 def declared(
-    folder: Path, options: dict[str, Any], *, begun: bool, window: float | None = None
+    folder: Path, options: dict[str, Any], *, begun: bool, mapping: LogMapping | None = None
 ) -> ServingSettings:
     """The settings of a campaign: as declared before, changed by the options of now.
 
@@ -93,9 +94,10 @@ def declared(
         folder: of the campaign.
         options: settings by name, those that change.
         begun: whether decisions were made; what decides their rewards then stays as it is.
-        window: seconds until a reward is complete, as the campaign's mapping declares; None if it
-            does not, and then `wait` declares it.
+        mapping: of the campaign's logs. It declares the range of rewards and, where it has a
+            window, until when they are complete; else `wait` declares that.
     """
+    window = None if mapping is None else mapping.window
     require(
         window is None or options.get("wait", window) == window,
         "rewards count within the window that the campaign's mapping declares",
@@ -113,9 +115,23 @@ def declared(
             cure="leave it out, or begin a new campaign",
         )
     settings = replace(before or ServingSettings(), **options)
+    if mapping is not None and (before is None or "default_reward" in options):
+        _require_in_range(settings.default_reward, mapping)
     if settings != before:
         write_file(path, codec.encode(settings, indent=1).encode())
     return settings
+
+
+def _require_in_range(default: float, mapping: LogMapping) -> None:
+    """Refuse a default reward that no decision can have."""
+    used = default + mapping.shift
+    require(
+        used >= 0 and (used <= mapping.r_max or mapping.cap is not None),
+        f"the default reward must lie in [0, {mapping.r_max:g}], as rewards do"
+        + (f", after the mapping's shift of {mapping.shift:g}" if mapping.shift else ""),
+        found=f"--default-reward {default:g}",
+        cure="declare what a decision without a reward earns, in the units of the logs",
+    )
 
 
 def store_address(campaign: Campaign, store: str | None) -> str:

@@ -474,7 +474,7 @@ class Store:
         Args:
             after: the last `seq` that is known already.
             until: decisions up to this time; None for all.
-            ahead: decisions after this time are not waited for, nor are those that were set aside;
+            ahead: decisions after this time, or of none, are not waited for, nor those set aside;
                 the rows then have a further column, `set_aside`. None waits for every one.
             wait: rewards count that came at most so many seconds after their decision.
             where: further conditions.
@@ -796,7 +796,7 @@ def _make_private(path: Path) -> None:
 def _closed(rows: list[sa.Row[Any]], until: float, ahead: float | None) -> list[sa.Row[Any]]:
     """The rows before the first that is open."""
     for place, row in enumerate(rows):
-        left_out = ahead is not None and (row.set_aside or row.at > ahead)
+        left_out = ahead is not None and (row.set_aside or not 0 <= row.at <= ahead)
         if row.at > until and not left_out:
             return rows[:place]
     return rows
