@@ -22,6 +22,7 @@ from depsue.campaigns import (
     open_home,
     story_of,
 )
+from depsue.campaigns.dry_runs import recompute, rehearse_round
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.data import LoggedData
@@ -105,6 +106,44 @@ def test_drift_that_was_seen_once_binds_for_good(files: Path, world: World, tmp_
     facts = CandidateFacts.of(campaign.newest_candidate(4))
     assert facts.ceilings == {} and facts.refuted == ("no_drift",)
     assert any("was declared and is refuted" in words for words in facts.assumptions)
+
+
+def test_a_verdict_reads_what_earlier_rounds_reserved_for_it(
+    files: Path, world: World, tmp_path: Path
+) -> None:
+    explore = replace(EXPLORE, no_drift=True, deployments=3, reserve=0.4)
+    campaign = begun(files, tmp_path / "home", explore)
+    first = play(campaign, world, tmp_path)
+    assert first.strata == () and first.reserve == 0.4
+    second = play(campaign, world, tmp_path)
+    assert [stratum.round for stratum in second.strata] == [0, 1]
+    assert second.verdicts[0].n == sum(stratum.rows for stratum in second.strata)
+    assert recompute(campaign, 2, 1).equal
+    assert "pooled" in second.to_json() and "no_drift, for all items" in str(second)
+    assert rehearsed_rows(campaign) > 0.6 * ROWS
+
+
+def test_items_that_change_end_the_pooling(files: Path, world: World, tmp_path: Path) -> None:
+    explore = replace(EXPLORE, no_drift=True, deployments=3, reserve=0.4)
+    campaign = begun(files, tmp_path / "home", explore)
+    served(campaign, world, tmp_path / "1.parquet", campaign.rollback().policy_hash)
+    items = pl.read_parquet(files / "items.parquet")
+    late = items.tail(1).with_columns(pl.lit(99).cast(items["id"].dtype).alias("id"))
+    pl.concat([items, late]).write_parquet(tmp_path / "items.parquet")
+    campaign.observe(tmp_path / "1.parquet", items=tmp_path / "items.parquet")
+    state = campaign.state()
+    inputs = state.inputs(ROWS)
+    assert inputs.pool is None and inputs.folds.reserve == 0.0
+    assert inputs.words_on_unpooled == (
+        "fact: no rows of earlier rounds are pooled: the items have changed",
+    )
+    assert sum(map(len, inputs.earlier)) == ROWS  # nothing is kept from training
+
+
+def rehearsed_rows(campaign: Campaign) -> int:
+    """How many rows the coming verdict reads, by its rehearsal."""
+    campaign.train()
+    return rehearse_round(campaign).certifying
 
 
 def test_a_debt_is_in_the_next_need_and_closes_rollbacks(

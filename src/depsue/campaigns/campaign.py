@@ -85,6 +85,7 @@ class Campaign(RecordedCampaign):
         with rng.one_thread():
             candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
         declared = (
+            *candidate.rules.assumptions,
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
             *assumptions_on_outside(self.pi0),
@@ -424,7 +425,8 @@ class Campaign(RecordedCampaign):
         times = None if logs.time is None or not len(logs.time) else logs.time
         folds = None
         if k < self.rounds:
-            folds = fold_sizes(logs, explore.fractions, explore.deployments)
+            reserve = explore.reserved if k < self.rounds - 1 else 0.0
+            folds = fold_sizes(logs, explore.fractions, explore.deployments, reserve)
         preview = ObservationPreview(
             round=k,
             rows=len(logs),
@@ -475,7 +477,8 @@ class Campaign(RecordedCampaign):
             certificate = Certificate.from_json(decided[1].certificate or "")
             if not all(verdict.alone for verdict in certificate.verdicts):
                 reasons.append("its certificate counts on the margin that was there then")
-            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+            rests = any(v.ceiling is not None for v in certificate.verdicts) or certificate.strata
+            if NO_DRIFT in refuted and rests:
                 reasons.append("it rests on no_drift, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")

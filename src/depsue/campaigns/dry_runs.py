@@ -23,12 +23,13 @@ from depsue.campaigns.files import PARTS, load_candidate
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, MixtureLadder, Verification, verify
 from depsue.certificates.promise_test import PromiseTest
+from depsue.certificates.tuning import some_contexts
 from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
 from depsue.exploration.headroom import LIKELY
 from depsue.exploration.plan import Plan, plan_round
-from depsue.exploration.round import FrozenCandidate, RoundInputs, some_contexts
+from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
@@ -120,6 +121,10 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
     served = campaign.summaries()[k - 1].served
     pi0 = campaign.pi0_today(k - 1)
     by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
+    earlier = {
+        j: (campaign.logs(j), campaign.policy(j, campaign.summaries()[j].served))
+        for j in (stratum.round for stratum in certificate.strata[:-1])
+    }
     watch("verdict", 0, 1, "")
     with rng.one_thread():
         verification = verify(
@@ -129,6 +134,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
             logging_policy=None if by_pi0 else pi0,
             base=pi0 if by_pi0 else campaign.widened(campaign.policy(k, served), logs.catalogue),
             model=campaign.model(candidate),
+            earlier=earlier,
         )
     watch("verdict", 1, 1, "")
     return verification
@@ -206,11 +212,11 @@ def rehearse(candidate: FrozenCandidate, inputs: RoundInputs, delta: float) -> R
         inputs: what it was made from; its certifying rows are counted, not read.
         delta: what the verdict will be tested at.
     """
-    folds, rules, ladder = inputs.folds, candidate.rules, candidate.levels
+    folds, rules, ladder = inputs.tested, candidate.rules, candidate.levels
     rows = some_contexts(folds.select)
     times, each = len(folds.certify) / len(rows), rules.delta_each(delta)
     pi0 = inputs.logging_policy
-    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
+    pairing = None if inputs.drawn_by is pi0 else pi0
     test = PromiseTest(rows, rules, delta, pairing)
     parts = test.evidence(ladder.parts)
     places = _spread(len(ladder.shares), MOST_LEVELS)

@@ -160,19 +160,21 @@ class ObservationPreview:
         return lines
 
 
-def fold_sizes(logs: LoggedData, fractions: Sequence[float], verdicts: int) -> dict[str, int]:
+def fold_sizes(
+    logs: LoggedData, fractions: Sequence[float], verdicts: int, reserve: float = 0.0
+) -> dict[str, int]:
     """About how many values each fold will have; refused where they are too few.
 
     Args:
         logs: the rows.
         fractions: shares of learn, select and certify.
         verdicts: K, over which units that certify are divided: each certifies once.
+        reserve: share of the rows without units that certify which later verdicts read.
     """
     values = len(logs) if logs.units is None else len(logs.units)
     what = "rows" if logs.units is None else "units"
-    divided = 1 if logs.units is None else verdicts
     shares = dict(zip(FEWEST_VALUES, fractions, strict=True))
-    shares["certify"] /= divided
+    shares["certify"] *= (1 - reserve) if logs.units is None else 1 / verdicts
     sizes = {name: int(values * share) for name, share in shares.items()}
     fewest = math.ceil(max(FEWEST_VALUES[name] / share for name, share in shares.items() if share))
     few = [f"{name} {n:,}" for name, n in sizes.items() if n < FEWEST_VALUES[name] and shares[name]]

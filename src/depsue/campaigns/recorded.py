@@ -319,6 +319,7 @@ class RecordedCampaign:
             decisions=self.settings.decisions,
             refuted=self.refuted(),
             fixed_length=not self.summaries()[0].ended,
+            unpooled=self._unpooled(),
         )
         for k, summary in enumerate(self.summaries()[1:], start=1):
             served = self.policy(k, summary.served)
@@ -338,6 +339,24 @@ class RecordedCampaign:
                 pi0_share=self._pi0_share(made_in, base, first),
             )
         return state
+
+    def _unpooled(self) -> str:
+        """Why rows of earlier rounds may not be pooled, in words; "" if they may.
+
+        What happened once counts for good: rows that were reserved teach from then on.
+        """
+        rounds = range(self.round)
+        if not self.settings.explore.reserved:
+            return ""
+        first = self.files.items(0).hash
+        changed = any(summary.arrived or summary.withdrawn for summary in self.summaries())
+        if changed or any(self.files.items(k).hash != first for k in rounds):
+            return "the items have changed"
+        if any(self.files.mapping(k).kept < 1 for k in rounds):
+            return "rows of some items were dropped from the logs"
+        if any(seen.erased for seen in self.ledger.observations(self.name)):
+            return "rows were erased on request of users"
+        return ""
 
     def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
         """Share of pi0 in the old part of what round k certified, by what was declared then."""

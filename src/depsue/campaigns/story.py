@@ -461,18 +461,18 @@ def _outcomes(
 def _drift_found(campaign: RecordedCampaign) -> int | None:
     """The first round before which pi0's value was found to have changed; None if it was not.
 
-    Where it was declared that pi0's value does not drift, a candidate from round 2 on has a
-    ceiling on it, unless a test refuted the declaration.
+    Where it was declared that pi0's value does not drift, and a floor is relative, a candidate from
+    round 2 on has a ceiling on it, unless a test refuted the declaration.
     """
     explore = campaign.settings.explore
     relative = any(promise.floor.ratio is not None for promise in explore.promises)
-    if not (explore.no_drift and relative):
+    if not explore.no_drift:
         return None
     refuted = (
         candidate.round
         for candidate in campaign.ledger.candidates(campaign.name)
         if NO_DRIFT in CandidateFacts.of(candidate).refuted
-        or (candidate.round > 1 and not CandidateFacts.of(candidate).ceilings)
+        or (relative and candidate.round > 1 and not CandidateFacts.of(candidate).ceilings)
     )
     return next(refuted, None)
 

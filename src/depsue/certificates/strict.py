@@ -19,6 +19,7 @@ import numpy as np
 from depsue.bounds import BoundRun, Partition
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
+from depsue.certificates.pooling import words_on_pooling
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
@@ -122,6 +123,8 @@ def certify(
         groups=None if rules.marginal is None else rules.marginal.groups_hash,
         registration=folds.registration,
         fixed_length=rules.fixed_length,
+        reserve=folds.reserve,
+        strata=folds.strata,
         erased=rules.erased,
     )
 
@@ -508,7 +511,8 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
             f"({sources})"
         )
     words += _of_account(rules)
-    if rules.control is not None:
+    words += words_on_pooling(folds.strata)
+    if rules.control is not None and not folds.strata:
         words.append("every row was drawn from the distribution that its logging policy answers")
     if rules.marginal is not None:
         words.append(

@@ -11,7 +11,8 @@ import numpy as np
 
 from depsue.bounds import Pilot
 from depsue.certificates.certificate import RULES, Certificate, Verdict
-from depsue.certificates.folds import three_folds
+from depsue.certificates.folds import Folds, StreamedFolds, three_folds
+from depsue.certificates.pooling import LoggedRound, pooled
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
 from depsue.certificates.terms import ROUNDING, SINGLE, Ceiling, surplus
@@ -71,6 +72,7 @@ def verify(
     base: Policy | None = None,
     model: RewardModel | None = None,
     groups: Any = None,
+    earlier: Mapping[int, tuple[LoggedData, Policy]] | None = None,
 ) -> Verification:
     """Recompute a strict certificate.
 
@@ -80,9 +82,12 @@ def verify(
             matter which of the two it was certified from.
         policy: the policy that it is about.
         logging_policy: pi0, where the terms are paired and another policy logged the rows.
-        base: the policy that logged the rows, where there is a control variate or groups.
+        base: the policy that logged the rows, where there is a control variate or groups, or
+            where rows of earlier rounds were pooled.
         model: the reward model of the control variate.
         groups: (A,) the group of each action, where weights are marginal.
+        earlier: by round, all rows and the policy that logged them, of the rounds that were pooled
+            with the newest (`certificate.strata`).
 
     The verdict is recomputed in full. Ceilings on V(pi0) and margins rest on other rounds' rows
     and are taken as the certificate states them.
@@ -105,7 +110,7 @@ def verify(
             cure="verify it with the version of depsue that wrote it: "
             f"pip install depsue=={certificate.version}",
         )
-    erased = _erased_since(certificate, logs)
+    erased = _erased_since(certificate.data, logs)
     if logs.hash != certificate.data and not erased:
         words = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
         return Verification((words,))
@@ -122,9 +127,19 @@ def verify(
             f"fractions are {certificate.registration.fractions} as registered, certified "
             f"{certificate.fractions}"
         )
-    folds = three_folds(
-        logs, certificate.registration, units=certificate.units, group=certificate.group
+    folds: Folds | StreamedFolds = three_folds(
+        logs,
+        certificate.registration,
+        units=certificate.units,
+        group=certificate.group,
+        reserve=certificate.reserve,
     )
+    if certificate.strata and (lost := _erased_of_pool(certificate, logs, earlier or {})):
+        return Verification(tuple(differences), (_words_on_pool(lost),), sum(lost.values()))
+    if certificate.strata:
+        folds, base, unlike = _pooled_again(certificate, folds, base, earlier or {})
+        if unlike:
+            return Verification((*differences, *unlike))
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
@@ -154,14 +169,37 @@ def verify(
     return Verification(tuple(differences), tuple(missing), rows)
 
 
-def _erased_since(certificate: Certificate, logs: LoggedData | LogStream) -> tuple[ErasedRows, ...]:
-    """What was erased from the rows since the verdict read them; () if nothing was."""
+def _erased_since(data: str, logs: LoggedData | LogStream) -> tuple[ErasedRows, ...]:
+    """What was erased from rows since they had this hash; () if nothing was."""
     if isinstance(logs, LogStream):
         return ()
     for place, erasure in enumerate(logs.erased):
-        if erasure.data == certificate.data:
+        if erasure.data == data:
             return logs.erased[place:]
     return ()
+
+
+def _erased_of_pool(
+    certificate: Certificate,
+    newest: LoggedData | LogStream,
+    earlier: Mapping[int, tuple[LoggedData, Policy]],
+) -> dict[int, int]:
+    """How many rows were erased since the verdict from each round that was pooled."""
+    logs = {round: rows for round, (rows, _) in earlier.items()}
+    lost = {}
+    for stratum in certificate.strata:
+        erased = _erased_since(stratum.data, logs.get(stratum.round, newest))
+        if erased:
+            lost[stratum.round] = sum(erasure.rows for erasure in erased)
+    return lost
+
+
+def _words_on_pool(lost: Mapping[int, int]) -> str:
+    rows = ", ".join(f"{counted(n, 'row')} of round {round}" for round, n in lost.items())
+    return (
+        f"{rows} erased after the verdict, which pooled rows of several rounds by lot: without "
+        "them the lot cannot be drawn again"
+    )
 
 
 def _left(claimed: Verdict, recomputed: Verdict, gone: int) -> str:
@@ -219,6 +257,41 @@ def _limits(promise: Promise, certificate: Certificate, r_max: float) -> tuple[f
         lower - q * (certificate.clip + rho) - slack,
         certificate.clip * most + q * (1 + rho * certificate.largest) + slack,
     )
+
+
+def _pooled_again(
+    certificate: Certificate,
+    newest: Folds | StreamedFolds,
+    base: Policy | None,
+    earlier: Mapping[int, tuple[LoggedData, Policy]],
+) -> tuple[Folds | StreamedFolds, Policy | None, list[str]]:
+    """The pooled folds, the mixture that their rows count as drawn by, and what differs."""
+    *before, last = certificate.strata
+    missing = [stratum.round for stratum in before if stratum.round not in earlier]
+    if base is None or missing or not isinstance(newest, Folds):
+        raise ConfigError(
+            "a certificate on pooled rows is recomputed from the rows of all rounds in it, in "
+            "memory, and from the policies that logged them",
+            found=f"base {short(base)}, no rows of the rounds {missing}",
+            cure="verify(..., base=..., earlier={round: (logs, policy)})",
+        )
+    own = hash_of(base)
+    unlike = [] if own == last.policy else [f"round {last.round} was logged by another policy"]
+    rounds = []
+    for stratum in before:
+        logs, policy = earlier[stratum.round]
+        if logs.hash != stratum.data:
+            unlike.append(
+                f"the logs of round {stratum.round} have the hash {logs.hash[:12]}, pooled were "
+                f"{stratum.data[:12]}"
+            )
+        if hash_of(policy) != stratum.policy:
+            unlike.append(f"round {stratum.round} was logged by another policy")
+        rounds.append(LoggedRound(logs, stratum.registration, policy))
+    pool = None if unlike else pooled(newest, base, rounds)
+    if pool is None or pool.folds.strata != certificate.strata:
+        return newest, base, unlike or ["other rows are pooled than were certified on"]
+    return pool.folds, pool.policy, []
 
 
 def _ladder(certificate: Certificate, policy: Policy) -> MixtureLadder:

@@ -30,6 +30,7 @@ from depsue.cli.options import (
     Per,
     Promises,
     Quiet,
+    Reserve,
     Rounds,
     ShareFloor,
     StoreAddress,
@@ -87,6 +88,7 @@ def create(
     objective: ObjectiveText = defaults.OBJECTIVE,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     no_drift: NoDrift = False,
+    reserve: Reserve = None,
     units: Units = None,
     retries: Annotated[
         bool,
@@ -125,6 +127,7 @@ def create(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        reserve=reserve,
         units=units_of(units),
     )
     campaign = created(

@@ -29,7 +29,7 @@ from depsue.campaigns.files import file_hash
 from depsue.campaigns.observing import summarised
 from depsue.campaigns.records import RoundSummary
 from depsue.campaigns.secret import secret_of
-from depsue.certificates import three_folds
+from depsue.certificates import Certificate, three_folds
 from depsue.data.logs import ErasedRows, LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source, exact, mapped, open_source, read_mapped
@@ -320,9 +320,9 @@ class _Search:
         left = replace(left, erased=_with(before, numbers if by_number else []))
         certifying = 0
         if k < campaign.rounds:
-            group = (k + 1, max(k + 1, explore.deployments))
+            group, reserve = (k + 1, max(k + 1, explore.deployments)), self._reserve(k)
             folds = [
-                three_folds(rows, registration, units=explore.units, group=group)
+                three_folds(rows, registration, units=explore.units, group=group, reserve=reserve)
                 for rows in (before, left)
             ]
             certifying = _values(folds[0].certify) - _values(folds[1].certify)
@@ -352,6 +352,14 @@ class _Search:
             certifying=certifying,
             summary=codec.plain(summary),
         )
+
+    def _reserve(self, k: int) -> float:
+        """The share of round k's certifying rows that the verdict on them left to later ones.
+
+        A verdict to come leaves none: where rows were erased, nothing is pooled.
+        """
+        decided = self.campaign.decided(k + 1)
+        return Certificate.from_json(decided[1].certificate or "").reserve if decided else 0.0
 
     def _look_at_export(self, path: Path) -> None:
         """Count the unit's rows in a file that was exported."""
