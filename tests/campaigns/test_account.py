@@ -23,6 +23,7 @@ from depsue.campaigns import (
     story_of,
 )
 from depsue.campaigns.dry_runs import recompute, rehearse_round
+from depsue.campaigns.observing import CANNOT_PAIR
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.data import LoggedData
@@ -101,8 +102,17 @@ def test_drift_that_was_seen_once_binds_for_good(files: Path, world: World, tmp_
     assert any("is refuted" in note for note in campaign.notes)
     with pytest.raises(ConfigError, match=r"round 2: it rests on no_drift, which was refuted"):
         campaign.rollback(to=2)
-    play(campaign, world, tmp_path)
+    assert CANNOT_PAIR in campaign.notes
+    assert "below the floor" not in str(story_of(campaign))  # of a value that has changed
+    failed = play(campaign, world, tmp_path)
+    verdict = failed.verdicts[0]
+    assert not failed.passed and 0 <= verdict.bound < verdict.need == 0.95 and verdict.ceiling == 1
+    assert any("kept no share of pi0" in words for words in failed.assumptions)
+    assert recompute(campaign, 3, 1).equal
+    assert campaign.choice_of(3, campaign.deployed(3)[-1].policy_hash).what == "certain"
+    assert campaign.state().largest == pytest.approx(1 / 0.95)  # rows can be paired again
     campaign.train()  # the newest rows show no drift
+    assert CANNOT_PAIR not in campaign.notes
     facts = CandidateFacts.of(campaign.newest_candidate(4))
     assert facts.ceilings == {} and facts.refuted == ("no_drift",)
     assert any("was declared and is refuted" in words for words in facts.assumptions)
@@ -216,6 +226,12 @@ def logged(campaign: Campaign, world: World, path: Path, rows: int) -> Path:
     return path
 
 
+def logged_more(campaign: Campaign, world: World, folder: Path) -> pl.DataFrame:
+    """What it logs two months later."""
+    table = pl.read_parquet(logged(campaign, world, folder / "more.parquet", 500))
+    return table.with_columns(pl.col("time") + pl.duration(days=60))
+
+
 def test_the_length_of_a_round_is_declared_and_held_against_its_rows(
     campaign: Campaign, world: World, tmp_path: Path
 ) -> None:
@@ -319,9 +335,14 @@ def test_rows_may_be_added_until_the_next_training(
     assert kept.time is not None and inputs.folds.certify.time is not None
     assert set(kept.time) <= set(inputs.folds.certify.time)  # rows keep their folds
     campaign.train()
-    table.head(500).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(ConfigError, match="after something was deployed in it"):
-        campaign.observe(tmp_path / "other.parquet")
+    for rows in (table.head(500), pl.concat([table, logged_more(campaign, world, tmp_path)])):
+        rows.write_parquet(tmp_path / "other.parquet")
+        with pytest.raises(ConfigError, match=r"until a candidate is trained.*certify and deploy"):
+            campaign.observe(tmp_path / "other.parquet")
+    logged_more(campaign, world, tmp_path).write_parquet(tmp_path / "later.parquet")
+    with pytest.raises(ConfigError, match="after something was deployed in it") as refused:
+        campaign.observe(tmp_path / "later.parquet")
+    assert "give all of its rows" not in str(refused.value)
 
 
 def test_no_page_shows_rewards_that_a_coming_verdict_reads(

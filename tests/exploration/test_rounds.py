@@ -108,6 +108,29 @@ def test_what_was_refuted_binds_from_then_on() -> None:
     assert again.inputs(4000).ceilings == {} and again.refuted == {"no_drift"}
 
 
+def test_rounds_that_kept_no_share_of_pi0_count_at_their_worst() -> None:
+    """Once `no_drift` is refuted; pi0 / p without a limit gave a margin of minus 10^11."""
+    settings = begun(Floor(0.95), no_drift=True).settings
+    state = CampaignState(
+        settings, WORLD.logging_policy, LOGS[0], FIRST, 0.05, refuted=["no_drift"]
+    )
+    value = LOGS[1].mean_reward()
+    for certified, pi0_share, worth in ((True, 0.0, value - 0.95), (False, 1.0, value - 0.95)):
+        state.observe(
+            LOGS[1],
+            WORLD.logging_policy,
+            SECOND,
+            novelty=0.2 if certified else 0.05,
+            certified=certified,
+            trust=1.0,
+            pi0_share=pi0_share,
+        )
+        inputs = state.inputs(4000)
+        assert bool(inputs.ceilings) is certified is not state.can_pair
+        assert inputs.credits["reward"].value == pytest.approx(worth, abs=0.1)
+    assert state.largest == pytest.approx(1 / 0.95)
+
+
 KINDS: dict[str, tuple[Floor, dict[str, Any]]] = {
     "absolute": (Floor(None, 0.475), {}),
     "ceiling": (Floor(0.95), {"no_drift": True}),
@@ -164,6 +187,60 @@ def test_a_debt_is_not_forgotten(kind: str) -> None:
         forgotten += test(rules=replace(rules, credits=clipped), reads=Reads()).passed
     assert forgotten > 0.9 * runs
     assert binomial_tail(wrong, runs, delta) > 1e-3, f"{wrong} of {runs} passed"
+
+
+def verdicts_after_a_holdout(next_one: FloatArray, *, counted: bool, runs: int) -> int:
+    """How many of so many rounds pass whose rows are the policy's alone, or its holdout's too.
+
+    The policy kept little of pi0, so rows that pi0 took tell most about pi0.
+    """
+    context, q, share, n = np.zeros((1, 1), dtype=np.float32), np.array([0.6, 0.4, 0.1]), 0.1, 2000
+    pi0, policy = np.array([0.5, 0.5, 0.0]), np.array([0.9, 0.05, 0.05])
+    mixture = (1 - share) * policy + share * pi0
+    drawn_by, rows = (mixture, n) if counted else (policy, round(n * (1 - share)))
+    named = {
+        name: OwnPolicy(ScoreTable(context, pi[None]), 3)
+        for name, pi in (("pi0", pi0), ("served", drawn_by), ("next", next_one))
+    }
+    promise = Promise(Floor(0.95))
+    settings = ExploreSettings(promises=(promise,), deployments=3)
+    draw, passed = np.random.default_rng(5), 0
+    for _ in range(runs):
+        reads = Reads(secret=rng.secret(0, "holdout"))
+        first = _rows(draw, pi0, q, context, 300, 0)
+        second = _rows(draw, drawn_by, q, context, rows, 1)
+        registered = [reads.register(logs) for logs in (first, second)]
+        state = CampaignState(settings, named["pi0"], first, registered[0], settings.delta)
+        state.observe(
+            second,
+            named["served"],
+            registered[1],
+            novelty=0.05,
+            certified=True,
+            trust=1.0,
+            pi0_share=0.1 / 0.95,
+            holdout=share if counted else 0.0,
+        )
+        inputs = state.inputs(n)
+        assert inputs.largest == pytest.approx(1 / (0.19 if counted else 0.1))
+        rules = Rules((promise,), settings.delta, "betting", clip=20.0, largest=inputs.largest)
+        ladder = MixtureLadder((named["next"],), np.ones((1, 1)))
+        verdict = certify(ladder, inputs.folds, rules, Reads(), logging_policy=named["pi0"])
+        passed += verdict.passed
+    return passed
+
+
+def test_rows_of_the_holdout_count() -> None:
+    runs, better = 40, np.array([0.6, 0.4, 0.0])  # .52, required .475
+    assert verdicts_after_a_holdout(better, counted=True, runs=runs) > 2 * (
+        verdicts_after_a_holdout(better, counted=False, runs=runs)
+    )
+
+
+def test_rows_of_the_holdout_err_at_most_delta() -> None:
+    runs, missed = 120, np.array([0.3725, 0.6275, 0.0])  # .4745, required .475
+    wrong = verdicts_after_a_holdout(missed, counted=True, runs=runs)
+    assert binomial_tail(wrong, runs, 0.05) > 1e-3, f"{wrong} of {runs} passed"
 
 
 def _rows(

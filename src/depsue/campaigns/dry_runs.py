@@ -118,13 +118,16 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
     watch("logs", 0, 1, "")
     logs = campaign.logs(k - 1)
     watch("logs", 1, 1, f"{len(logs):,} rows")
-    served = campaign.summaries()[k - 1].served
+    summary = campaign.summaries()[k - 1]
     pi0 = campaign.pi0_today(k - 1)
-    by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
-    earlier = {
-        j: (campaign.logs(j), campaign.policy(j, campaign.summaries()[j].served))
-        for j in (stratum.round for stratum in certificate.strata[:-1])
-    }
+    by_pi0 = summary.served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
+    base = pi0
+    if not by_pi0:
+        base = campaign.drawing(k - 1, summary.served, summary.holdout, logs.catalogue)
+    earlier = {}
+    for j in (stratum.round for stratum in certificate.strata[:-1]):
+        past, rows = campaign.summaries()[j], campaign.logs(j)
+        earlier[j] = rows, campaign.drawing(j, past.served, past.holdout, rows.catalogue)
     watch("verdict", 0, 1, "")
     with rng.one_thread():
         verification = verify(
@@ -132,7 +135,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
             logs,
             _certified_policy(campaign, candidate, read, certificate),
             logging_policy=None if by_pi0 else pi0,
-            base=pi0 if by_pi0 else campaign.widened(campaign.policy(k, served), logs.catalogue),
+            base=base,
             model=campaign.model(candidate),
             earlier=earlier,
         )

@@ -111,6 +111,7 @@ class ObservationPreview:
         folds: how many values (rows, or units) the next round's folds will have, about; None after
             the last round.
         known: where these rows were observed before; "" if they were not.
+        holdout: the share of decisions that pi0 took and whose rows are among these.
     """
 
     round: int
@@ -126,6 +127,7 @@ class ObservationPreview:
     ended: str = ""
     folds: dict[str, int] | None = None
     known: str = ""
+    holdout: float = 0.0
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -139,6 +141,8 @@ class ObservationPreview:
         lines = [f"round {self.round}: {rows}{more}"]
         if self.first is not None:
             lines.append(f"from {self.first} to {self.last}")
+        if self.holdout:
+            lines.append(f"rows of the holdout on pi0 count too: {self.holdout:g} of the decisions")
         lines += [f"left out: {words}" for words in self.left_out]
         unobserved = self.decisions - self.rows
         if unobserved:
@@ -209,12 +213,20 @@ def same_rows(observation: ObservationRecord, logs: LoggedData) -> bool:
     return replace(logs, round=rounds).hash == observation.data_hash
 
 
+CANNOT_PAIR = (
+    "the newest rows hold no share of pi0, so nothing can be held against what pi0 earns now: no "
+    "level is likely to pass. Deploy what is certain (it keeps the floor by itself, and its rows "
+    "can be paired with pi0 again), or pi0; depsue serve keeps a holdout on pi0, which does the "
+    "same"
+)
+
+
 def assumptions_on_refuted(refuted: Iterable[str]) -> list[str]:
     """What was declared and refuted, in words."""
     words = {
         NO_DRIFT: "that pi0's value does not change (no_drift) was declared and is refuted: no "
-        "ceiling from the first logs is used, rows are paired with pi0; earlier certificates "
-        "that rest on it are refuted with it",
+        "ceiling from the first logs is used, and rows are paired with pi0 where what logged them "
+        "kept a share of it; earlier certificates that rest on it are refuted with it",
     }
     return [words.get(name, f"{name} was declared and is refuted") for name in sorted(refuted)]
 

@@ -35,7 +35,7 @@ from depsue.ledger import (
     ObservationRecord,
     certificate_pin,
 )
-from depsue.policies import BasePolicy, RestrictedPolicy, load
+from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load
 from depsue.rewards import BaseRewardModel
 from depsue.scores import Scores
 
@@ -220,6 +220,21 @@ class RecordedCampaign:
         """A policy of round k, or of an earlier one, by its hash."""
         return self.pi0 if hash == self.terms.pi0 else self._loaded(self.folder_of(k, hash), hash)
 
+    def drawing(self, k: int, hash: str, holdout: float, catalogue: Catalogue) -> BasePolicy:
+        """What drew the rows of round k: a policy, or its mixture with the holdout on pi0.
+
+        Args:
+            k: the round.
+            hash: of the policy that was deployed.
+            holdout: the share of decisions that pi0 took, whose rows are among the others.
+            catalogue: over whose items.
+        """
+        policy = self.widened(self.policy(k, hash), catalogue)
+        if holdout == 0:
+            return policy
+        pi0 = self.widened(self.pi0_today(k - 1), catalogue)
+        return Mixture([policy, pi0], [1 - holdout, holdout])
+
     def folder_of(self, k: int, hash: str) -> Path:
         """Where a policy of round k, or of an earlier one, is saved."""
         if hash == self.terms.pi0:
@@ -322,8 +337,9 @@ class RecordedCampaign:
             unpooled=self._unpooled(),
         )
         for k, summary in enumerate(self.summaries()[1:], start=1):
-            served = self.policy(k, summary.served)
-            policy = base if served is self.pi0 else self.widened(served, catalogue)
+            policy = base
+            if summary.served != self.terms.pi0 or summary.holdout:
+                policy = self.drawing(k, summary.served, summary.holdout, catalogue)
             made_in, choice = self.made_in(k, summary.served)
             candidates = self.candidates(k)
             state.observe(
@@ -337,6 +353,7 @@ class RecordedCampaign:
                 by_pi0=summary.by_pi0,
                 fixed_length=not summary.ended,
                 pi0_share=self._pi0_share(made_in, base, first),
+                holdout=summary.holdout,
             )
         return state
 

@@ -169,7 +169,8 @@ class Concern:
             return (
                 f"Before round {rounds}, pi0's value was found to have changed, although it was "
                 "declared not to: from then on rows are paired with pi0, and earlier certificates "
-                "that rest on the declaration are in doubt."
+                "that rest on the declaration are in doubt. Floors and margins in the table are "
+                "still taken of pi0's value in the first logs."
             )
         return (
             "What serves was certified in an earlier round, with the margin of that time; nothing "
@@ -504,6 +505,8 @@ def _concerns(
         below = tuple(
             outcome.round for outcome in history.observed[1:] if outcome.against == "below"
         )
+        if drift is not None and history.promise.floor.ratio is not None:
+            continue  # the floor is a share of a value that has changed
         if explore.safety == "each" and below:
             yield Concern("round below", history.promise.name, below)
         if explore.safety == "cumulative" and history.together == "below":

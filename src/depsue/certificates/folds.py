@@ -38,8 +38,8 @@ class Registration:
     Args:
         ledger: the id of the registry that drew the secret.
         secret: 64 hexadecimal digits; printed on certificates, so that anyone can split again.
-        kind: by what a row is named: its unit, its time (with context, action and propensity), or
-            its number in the file.
+        kind: by what a row is named: its unit, the id of its decision, its time (with context,
+            action and propensity), or its number in the file.
         fractions: the shares of learn, select and certify.
         family: names the logs that share rows with these; their verdicts share one delta.
         drawn: whether the registry drew the secret; False if it was given.
@@ -410,7 +410,8 @@ def words_on_units(units: UnitRows | None) -> tuple[str, ...]:
 
 def require_identity(logs: LoggedData, kind: IdentityKind) -> None:
     """Refuse rows that lack what names them."""
-    if (kind == "unit" and logs.unit is None) or (kind == "time" and logs.time is None):
+    columns = {"unit": logs.unit, "decision": logs.decision, "time": logs.time}
+    if kind != "row" and columns[kind] is None:
         raise DataError(
             f"these rows were registered by their {kind}",
             column=kind,

@@ -501,10 +501,16 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "
         "some of them up to K times as often",
     ]
-    if rules.ceilings:
+    known = {name: top for name, top in rules.ceilings.items() if not top.is_r_max}
+    if len(known) < len(rules.ceilings):
+        words.append(
+            "fact: what logged these rows kept no share of pi0, and no ceiling on V(pi0) is left: "
+            "relative floors are taken of the largest reward"
+        )
+    if known:
         sources = "; ".join(
             f"{name}: {ceiling.n:,} values of the logs {ceiling.data[:12]}"
-            for name, ceiling in rules.ceilings.items()
+            for name, ceiling in known.items()
         )
         words.append(
             "pi0's value has not changed since the rows that the ceiling was taken from "

@@ -583,9 +583,17 @@ def interruptible() -> Iterator[None]:
 
 def _advice(certificate: Certificate) -> str:
     """What to do about a certificate that failed."""
+    from depsue.campaigns.observing import CANNOT_PAIR
+
+    if any(
+        verdict.ceiling is not None and name not in certificate.spent.ceilings
+        for name, verdict in ((verdict.promise.name, verdict) for verdict in certificate.verdicts)
+    ):
+        return CANNOT_PAIR
     if any(verdict.credit < 0 for verdict in certificate.verdicts):
         return (
-            "earlier deployments left a debt, which the next would have to earn back: serve the "
+            "earlier deployments left a debt, which the next would have to earn back (a round "
+            "that can no longer be held against the current policy counts at its worst): serve the "
             "current policy (rollback --to 0) until it is paid, or begin a new campaign; what "
             "needs no certificate keeps the floor by itself and pays nothing back"
         )

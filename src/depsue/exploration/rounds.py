@@ -51,6 +51,8 @@ MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
 NO_DRIFT = "no_drift"
 """The assumption that pi0's value does not change, by its name among what was refuted."""
+MOST_PAIRED = 1e6
+"""Rows are paired with pi0 up to this pi0 / p; beyond it what logged them kept no share of pi0."""
 DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
@@ -156,7 +158,7 @@ class CampaignState:
             self.pi0,
             self.base,
             tuple(self._teaching()),
-            dict(self.ceilings),
+            self._ceilings_now(),
             self._credits(folds, decisions),
             self.largest,
             self.trust,
@@ -199,6 +201,21 @@ class CampaignState:
             ended = [str(k) for k, past in enumerate(self.earlier) if not past.fixed_length]
             if ended:
                 yield f"those of round {', '.join(ended)}, which was ended by choice"
+
+    @property
+    def can_pair(self) -> bool:
+        """Whether the newest rows say what pi0 earns beside what logged them."""
+        return self.largest <= MOST_PAIRED
+
+    def _ceilings_now(self) -> dict[str, Ceiling]:
+        """Ceilings on V(pi0): from the first logs, or the largest reward where nothing else is."""
+        if self.ceilings or self.can_pair:
+            return dict(self.ceilings)
+        return {
+            promise.name: Ceiling.of_all(promise, self.newest)
+            for promise in self.settings.promises
+            if promise.floor.ratio is not None
+        }
 
     @property
     def _group(self) -> tuple[int, int]:
@@ -279,13 +296,14 @@ class CampaignState:
         by_pi0: int = 0,
         fixed_length: bool = True,
         pi0_share: float | None = None,
+        holdout: float = 0.0,
     ) -> None:
         """A deployment was served: its rows are the newest, those before are reused for training,
         but for what is reserved for verdicts to come.
 
         Args:
             served: its rows.
-            policy: what served.
+            policy: what drew the rows.
             registration: what the folds of these rows hang on.
             novelty: its nu.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
@@ -294,6 +312,8 @@ class CampaignState:
             by_pi0: decisions without a row that pi0 took, as holdout or fallback.
             fixed_length: whether the round ended as was declared when it was deployed.
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
+            holdout: the share of decisions that pi0 took and whose rows are among these: a further
+                part of pi0 in what drew them, whatever the policy is.
         """
         self.earlier.append(
             LoggedRound(self.newest, self.registration, self.base, self.fixed_length)
@@ -321,12 +341,22 @@ class CampaignState:
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
         total = rows_logged(served) if decisions is None else decisions
-        self.served.append(Served(served, total, fixed_length=fixed_length, by_pi0=by_pi0))
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0
-        self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12
-        self.largest_ever = max(self.largest_ever, self.largest)
+        of_pi0 = (1 - holdout) * (1 - min(novelty, 1.0)) * pi0_share + holdout
+        self.largest = self.stretch / max(of_pi0, 1e-12)
+        if self.can_pair:
+            self.largest_ever = max(self.largest_ever, self.largest)
+        self.served.append(
+            Served(
+                served,
+                total,
+                fixed_length=fixed_length,
+                by_pi0=by_pi0,
+                paired=self.can_pair,
+            )
+        )
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
         """The account without the rows of the coming verdict, which count like those beside them.

@@ -328,8 +328,9 @@ class _Search:
             certifying = _values(folds[0].certify) - _values(folds[1].certify)
         old = RoundSummary.of(seen)
         drawn = replace(left, catalogue=campaign.files.items(max(k - 1, 0)))
-        drawn_by = campaign.pi0 if k == 0 else campaign.policy(k, old.served)
-        policy = campaign.widened(drawn_by, drawn.catalogue)
+        policy = campaign.widened(campaign.pi0, drawn.catalogue)
+        if k:
+            policy = campaign.drawing(k, old.served, old.holdout, drawn.catalogue)
         promises, units = explore.promises, explore.units
         new = summarised(drawn, promises, policy, old.served, units, registration)
         summary = replace(
@@ -339,6 +340,7 @@ class _Search:
             # those without a row are charged at their worst
             decisions=None if k == 0 else old.decisions or len(before) + seen.rows_erased,
             by_pi0=old.by_pi0,
+            holdout=old.holdout,
             ended=old.ended,
         )
         return ErasedPart(
