@@ -344,7 +344,7 @@ def test_means_are_of_units_that_no_verdict_will_read() -> None:
     )
     run.step(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
     (estimate,) = run.estimates
-    assert (estimate.value, estimate.decisions) == (0.0, n - len(unread))
+    assert (estimate.value, estimate.decisions, estimate.served) == (0.0, n - len(unread), n)
     assert run.points[-1].policy[0] == 0.0 and run.earned.sum() == 0
     assert run.evidence.n == run.shown.sum() == n and len(unread) > n / 2
 

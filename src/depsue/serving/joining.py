@@ -31,7 +31,7 @@ from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
-from depsue.serving.served import ServedPolicy, as_text
+from depsue.serving.served import OUTSIDE, ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
 
@@ -41,6 +41,7 @@ EXPORTS = "exports.jsonl"
 COLUMNS = (
     "policy",
     "decided_by",
+    "why",
     "action",
     "propensity",
     "p_policy",
@@ -83,7 +84,11 @@ class Exported:
             for count, why in (
                 (self.holdout, "of the holdout on pi0, whose share changed within the round"),
                 (self.fallback, "of pi0 as the fallback"),
-                (self.restricted, "with candidates, which the certificate does not cover"),
+                (
+                    self.restricted,
+                    "that the certificate does not cover: with candidates, or with a context "
+                    "outside pi0's table",
+                ),
                 (self.open, "that still wait for rewards"),
                 (self.twins, "of keys that were decided on both sides of an outage"),
                 (self.erased, "that were erased"),
@@ -177,11 +182,8 @@ def export_logs(
     until = (time.time() if now is None else now) - settings.wait
     left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "erased": 0}
     left_out["twins"] = store.twins(k)
-    for tombstones in store.erased(k):  # what pi0 decided is known to keep a relative floor
-        by_pi0 = tombstones.decided_by == "pi0" or tombstones.policy != hash
-        why = (
-            "holdout" if tombstones.decided_by == "holdout" else "fallback" if by_pi0 else "erased"
-        )
+    for tombstones in store.erased(k):  # a holdout is pi0's, which keeps a relative floor
+        why = "holdout" if tombstones.decided_by == "holdout" else "erased"
         left_out[why] += tombstones.decisions
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
@@ -347,10 +349,13 @@ def _closed_of_policy(
     """
     decided_by = np.array(columns["decided_by"])
     wanted: Mask = np.ones(len(decided_by), dtype=bool)
+    outside = np.array(columns["why"]) == OUTSIDE
+    candidates = np.array([places is not None for places in columns["candidates"]])
+    by_pi0 = (decided_by == "pi0") & ~outside  # pi0's average is not pi0
     for why, mask in (
         ("holdout", (decided_by == "holdout") & (not with_holdout)),
-        ("fallback", (decided_by == "pi0") | (np.array(columns["policy"]) != hash)),
-        ("restricted", np.array([places is not None for places in columns["candidates"]])),
+        ("fallback", by_pi0 | (np.array(columns["policy"]) != hash)),
+        ("restricted", candidates | outside),
         ("open", np.array(columns["at"]) > until),
     ):
         left_out[why] += int((wanted & mask).sum())

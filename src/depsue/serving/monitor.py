@@ -194,7 +194,8 @@ class PointEstimate:
 
     Args:
         name: of the promise.
-        decisions: of the policy that are counted, out of those that may be looked at.
+        served: decisions of the policy.
+        decisions: those of them that the means are of: whose rewards may be looked at.
         value: the mean reward of them; None before there is one.
         recent: the same of the newest 2,000 or so.
         floor: the least value that the promise allows: its share of pi0's mean on the holdout, or
@@ -202,6 +203,7 @@ class PointEstimate:
     """
 
     name: str
+    served: int
     decisions: int
     value: float | None
     recent: float | None
@@ -219,7 +221,7 @@ class PointEstimate:
         """Earned above the floor so far, summed over decisions; None while it is not known."""
         if self.value is None or self.floor is None:
             return None
-        return self.decisions * (self.value - self.floor)
+        return self.served * (self.value - self.floor)
 
     def __str__(self) -> str:
         value = "not known" if self.value is None else f"{self.value:.4g}"
@@ -238,20 +240,22 @@ class PromiseValue:
 
     def __init__(self, promise: Promise, *, held_out: bool) -> None:
         self._promise, self._held_out = promise, held_out
-        self._n, self._sum = 0, 0.0
+        self._served, self._n, self._sum = 0, 0, 0.0
         self._n_pi0, self._sum_pi0 = 0, 0.0
         self._newest: deque[tuple[int, float]] = deque()
         self._n_newest = 0
 
-    def add(self, reward: FloatArray, held: Mask, w0: FloatArray) -> None:
-        """Take in (n,) rewards within their range.
+    def add(self, reward: FloatArray, held: Mask, w0: FloatArray, *, served: int) -> None:
+        """Take in (n,) rewards within their range, which may be looked at.
 
         Args:
+            served: decisions of the policy, looked at or not.
             reward: of decisions of the policy and of its holdout.
             held: (n,) whether the holdout decided.
             w0: (n,) weights for pi0, by items.
         """
         own = reward[~held]
+        self._served += served
         self._n += len(own)
         self._sum += float(own.sum())
         if len(own):
@@ -277,6 +281,7 @@ class PromiseValue:
         recent = sum(total for _, total in self._newest) / max(self._n_newest, 1)
         return PointEstimate(
             name=self._promise.name,
+            served=self._served,
             decisions=self._n,
             value=self._sum / self._n if self._n else None,
             recent=recent if self._n else None,
@@ -930,9 +935,10 @@ class MonitorRun:
             _, w0 = closed.weighed("items")
         for promise in self.promises:
             earned = self._reward(closed, promise)
-            mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
-            mask &= looked
-            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask])
+            about = closed.within(promise)
+            mask = about & judgeable & looked & in_range(earned, self._r_max(promise))
+            served = int((about & ~closed.held).sum())
+            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask], served=served)
         n = self._policy.n
         if not n or (self.points and n < 1.02 * self.points[-1].n):
             return
