@@ -182,9 +182,7 @@ def export_logs(
     until = (time.time() if now is None else now) - settings.wait
     left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "erased": 0}
     left_out["twins"] = store.twins(k)
-    for tombstones in store.erased(k):  # a holdout is pi0's, which keeps a relative floor
-        why = "holdout" if tombstones.decided_by == "holdout" else "erased"
-        left_out[why] += tombstones.decisions
+    left_out["erased"] = sum(tombstones.decisions for tombstones in store.erased(k))
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
         wanted = _closed_of_policy(columns, hash, until, share > 0, left_out)
