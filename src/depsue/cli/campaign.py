@@ -175,8 +175,8 @@ def family(
 
     opened = open_home(home, ledger)
     if not yes:
-        _require_yes(as_json)
-        _ask(f"{', '.join(_shares(share))} will share delta for good. Declare the family?")
+        require_yes(as_json)
+        ask(f"{', '.join(_shares(share))} will share delta for good. Declare the family?")
     declared = opened.declare_family(name, shares=_shares(share), floor=floor, by=who(by))
     shares = declared.terms["shares"]
     if as_json:
@@ -287,9 +287,9 @@ def deploy(
     campaign = open_campaign(name, home, ledger, by)
     choices = campaign.choices()
     if choices and not yes:
-        _require_yes(as_json)
+        require_yes(as_json)
         wanted = next((choice for choice in choices if what in (None, choice.what)), choices[0])
-        _ask(f"Users will see it: {wanted.why}. Deploy?")
+        ask(f"Users will see it: {wanted.why}. Deploy?")
     deployed = campaign.deploy(what, decisions=decisions, until=until)
     folder = campaign.folder_of(deployed.round, deployed.policy_hash)
     lines = [
@@ -368,9 +368,9 @@ def observe(
         left_out=left_out,
     )
     if not yes and not preview.known:
-        _require_yes(as_json)
+        require_yes(as_json)
         typer.echo(str(preview), err=True)
-        _ask(f"Round {preview.round} ends with these rows. Take them in?")
+        ask(f"Round {preview.round} ends with these rows. Take them in?")
     seen = campaign.observe(
         str(logs), mapping=mapping, items=items, id=id, decisions=decisions, by_pi0=by_pi0
     )
@@ -437,8 +437,8 @@ def rollback(
     campaign = open_campaign(name, home, ledger, by)
     what = "pi0" if to == 0 else f"what round {to} deployed"
     if not yes:
-        _require_yes(as_json)
-        _ask(f"Users will see {what}. Roll back?")
+        require_yes(as_json)
+        ask(f"Users will see {what}. Roll back?")
     deployed = campaign.rollback(to)
     _show(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
 
@@ -457,8 +457,8 @@ def rotate_secret(
 
     campaign = open_campaign(name, home, ledger, by)
     if not yes:
-        _require_yes(as_json)
-        _ask("Services must be started again, all with the new secret. Rotate it?")
+        require_yes(as_json)
+        ask("Services must be started again, all with the new secret. Rotate it?")
     made = secret.rotate_secret(campaign)
     place = campaign.files.folder / secret.FILE
     _show(campaign, as_json, [f"secret {made.version} in {place}: start the service again"])
@@ -508,43 +508,6 @@ def report(
         typer.echo(codec.encode({"page": str(page), "report": report}, indent=1))
     else:
         typer.echo(f"the report: {page}")
-
-
-def erase(
-    name: Name,
-    unit: Annotated[
-        str, typer.Option(help="Id of the user; the number 7 and the text 7 are the same unit.")
-    ],
-    store: StoreAddress = None,
-    yes: Yes = False,
-    home: Home = HOME,
-    ledger: Address = None,
-    by: By = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show what a campaign holds of one user, ask, and erase it.
-
-    The user's rows go from the store, the journal, the logs that depsue wrote and the exports. The
-    ledger records how many are missing, never whose. Files of your own are named, not changed.
-    Stop the service first, unless its store is PostgreSQL. The same command again finishes what
-    was cut short.
-    """
-    from depsue import codec
-    from depsue.serving.erasing import erase_unit, preview_erasure
-
-    campaign = open_campaign(name, home, ledger, by)
-    preview = preview_erasure(campaign, unit, store=store)
-    if not yes and not preview.is_empty:
-        _require_yes(as_json)
-        typer.echo(str(preview), err=True)
-        _ask("This cannot be undone. Erase it?")
-    erased = erase_unit(campaign, unit, store=store)
-    if as_json:
-        done = not preview.is_empty
-        typer.echo(codec.encode({"erased": done, **codec.plain(erased)}, indent=1))
-        return
-    typer.echo("nothing was changed" if preview.is_empty else "erased")
-    typer.echo(str(erased))
 
 
 def _shares(texts: list[str]) -> dict[str, float]:
@@ -605,12 +568,14 @@ def _advice(certificate: Certificate) -> str:
     )
 
 
-def _require_yes(as_json: bool) -> None:
+def require_yes(as_json: bool) -> None:
+    """Refuse to ask where nobody can answer."""
     rule = "--json does not ask"
     require(not as_json, rule, found="--json without --yes", cure="add --yes")
 
 
-def _ask(question: str) -> None:
+def ask(question: str) -> None:
+    """Go on only after a yes."""
     if not typer.confirm(question, err=True):
         typer.echo("depsue: nothing was changed", err=True)
         raise typer.Exit(1)

@@ -11,10 +11,10 @@ import typer
 
 from depsue._version import __version__
 from depsue.cli.campaign import app as campaign
-from depsue.cli.campaign import erase, interruptible
+from depsue.cli.campaign import interruptible
 from depsue.cli.logs import check, plan
 from depsue.cli.options import Quiet
-from depsue.cli.serve import serve, token
+from depsue.cli.serve import erase, serve, token
 from depsue.errors import DepsueError
 
 app = typer.Typer(
