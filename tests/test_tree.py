@@ -24,6 +24,7 @@ ONE_USER: dict[str, str] = {
     "depsue.pages.dashboard": "the routes of the dashboard, which the command hands to the service",
     "depsue.pages.report": "the report, which a command writes",
     "depsue.policies.files": "save and load, which users call through the package",
+    "depsue.serving.erasing": "erasing a unit wherever its rows are, which a command calls",
     "depsue.serving.evidence": "statistics without input or output, which research simulates",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
     "depsue.serving.writing": "the write path, its states and promises, apart from the gathering",

@@ -162,7 +162,7 @@ def test_estimated_propensities_make_another_kind_of_certificate(tmp_path: Path)
     assert "estimated certificate" in str(certificate)
     assert "is not guaranteed: propensities were estimated" in str(certificate)
     assert any("no strict certificate" in words for words in certificate.assumptions)
-    assert recompute(campaign, 1, attempt.attempt) == ()
+    assert recompute(campaign, 1, attempt.attempt).equal
     story = story_of(campaign)
     assert "estimated certificate" in {concern.kind for concern in story.concerns}
     certain = next(choice for choice in campaign.choices() if choice.what == "certain")

@@ -12,6 +12,7 @@ from tests.data.encodings import ACTIONS, ENCODINGS, columns, encoded, rows
 
 from depsue.data import LoggedData
 from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds, keyed_hash
+from depsue.data.logs import ErasedRows
 
 MASK = 2**64 - 1
 BASES: dict[str, dict[str, Any]] = {
@@ -252,6 +253,19 @@ def test_a_sketch_of_many_rows_is_the_same_from_partitions(distinct: int | None)
     for start in range(0, 12_000, 5000):
         builder.add(logs.take(slice(start, start + 5000)))
     assert builder.sketch().to_json() == logs.sketch.to_json()
+
+
+def test_rows_that_are_named_by_number_keep_their_names_when_others_are_erased() -> None:
+    logs = rows(400)
+    whole = identities(logs, "row")
+    first = logs.take(np.delete(np.arange(400), [3, 200]))
+    first = replace(first, erased=(ErasedRows("", 2, (3, 200), 2, 1, ""),))
+    assert (identities(first, "row") == np.delete(whole, [3, 200])).all()
+    assert first.numbers[3] == 4
+    second = replace(
+        first.take(np.arange(1, 398)), erased=(*first.erased, ErasedRows("", 1, (0,), 1, 0, ""))
+    )
+    assert (identities(second, "row") == np.delete(whole, [0, 3, 200])).all()
 
 
 def panel(seed: int, *, distinct: int | None, peak: float) -> LoggedData:

@@ -16,7 +16,16 @@ from tests.database.conftest import Server, load_sqlite
 
 from depsue.errors import FileError
 from depsue.ledger import Ledger, open_ledger, schema
-from depsue.testing.ledger_steps import finish, observe, observe_more, record, refused, sha, start
+from depsue.testing.ledger_steps import (
+    begin_erasure,
+    finish,
+    observe,
+    observe_more,
+    record,
+    refused,
+    sha,
+    start,
+)
 
 DATA = Path(__file__).parent / "data"
 
@@ -35,6 +44,8 @@ def _full(address: str) -> Ledger:
     ledger.declare_family("all", shares={"spring": 0.5, "autumn": 0.5}, floor=None, by="ana")
     finish(ledger, "spring", 1, "p1", "more of d0", passed=True)
     ledger.deploy("spring", 1, sha("p1"), by="ana")
+    begin_erasure(ledger, 0, "more of d0", "left")
+    ledger.finish_erasure("spring", unit=sha("u"), counts={"rows": 2}, by="ana")
     return ledger
 
 
@@ -146,7 +157,9 @@ def test_queries_know_the_columns_that_migrations_make(address: str) -> None:
 
 def test_a_ledger_of_version_1_reads_as_it_was_written(old: Ledger, backend: str) -> None:
     expected = json.loads((DATA / f"ledger-1.{backend}.json").read_text())
-    for campaign in ("spring", "autumn"):  # what the second version added
+    for campaign in ("spring", "autumn"):  # what later versions added
+        for observation in expected[campaign]["observations"]:
+            observation["erased"] = []
         for attempt in expected[campaign]["attempts"]:
             attempt["family"] = attempt["data_hash"]
         for deployment in expected[campaign]["deployments"]:

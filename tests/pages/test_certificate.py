@@ -11,6 +11,7 @@ from markupsafe import escape
 from tests.pages.browser import Browser
 
 from depsue.campaigns import Campaign, open_home, recompute
+from depsue.certificates import Verification
 from depsue.pages import dashboard
 from depsue.progress import silent
 
@@ -50,16 +51,30 @@ def test_a_certificate_of_a_later_round_is_recomputed(home: Path) -> None:
     summer.train()
     attempt = summer.certify()
     assert (attempt.round, attempt.state) == (2, "passed")
-    assert recompute(summer, 2, attempt.attempt, silent) == ()
+    assert recompute(summer, 2, attempt.attempt, silent).equal
     other = Campaign(summer.ledger, home, "summer", by="bo")
     other.policy = lambda k, hash: summer.policy(1, summer.deployed(1)[-1].policy_hash)  # type: ignore[method-assign]
-    differences = recompute(other, 2, attempt.attempt, silent)
+    differences = recompute(other, 2, attempt.attempt, silent).differences
     assert any("the policy has the hash" in one for one in differences)
 
 
+def test_what_was_erased_is_named_and_is_no_difference(
+    visit: Browser, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def incomplete(*given: object) -> Verification:
+        return Verification((), ("3 rows of round 0 erased after the verdict (2027-03-01)",), 3)
+
+    monkeypatch.setattr(dashboard, "recompute", incomplete)
+    visit.post(page_of("spring"))
+    page = visit.get(page_of("spring")).text
+    assert "No difference in what is left" in page and "3 rows of round 0 erased" in page
+    assert "It differs" not in page
+    assert visit.get(f"{page_of('spring')}.json").json["recomputed"]["equal"] is False
+
+
 def test_what_differs_is_named(visit: Browser, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def different(*given: object) -> tuple[str, ...]:
-        return ("reward: bound is 0.1, certified was <0.2>",)
+    def different(*given: object) -> Verification:
+        return Verification(("reward: bound is 0.1, certified was <0.2>",))
 
     monkeypatch.setattr(dashboard, "recompute", different)
     visit.post(page_of("spring"))

@@ -104,7 +104,7 @@ def test_the_next_certificate_says_whose_rows_it_rests_on(
     certificate = Certificate.from_json(attempt.certificate or "")
     words = "the rows are of the served policy and of its holdout together"
     assert any(words in assumption for assumption in certificate.assumptions)
-    assert recompute(campaign, 2, attempt.attempt) == ()
+    assert recompute(campaign, 2, attempt.attempt).equal
 
 
 def test_export_waits_for_the_journal(campaign: Campaign, serve: Serve, home: Path) -> None:

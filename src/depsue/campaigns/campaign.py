@@ -186,7 +186,8 @@ class Campaign(RecordedCampaign):
         self, k: int, decisions: int | None, until: str | None, *, certified: bool
     ) -> RoundLength:
         """How long round k is to last, as declared now; arguments as for `deploy`."""
-        rows, given = self.ledger.observations(self.name)[k - 1].rows, decisions
+        seen, given = self.ledger.observations(self.name)[k - 1], decisions
+        rows = seen.rows + seen.rows_erased
         if decisions is None and until is None:
             decisions = self.settings.decisions or rows
         length = RoundLength(decisions, until)
@@ -371,7 +372,9 @@ class Campaign(RecordedCampaign):
         younger = count_rows(opened, replace(mapping, until=None)) - len(logs)
         for seen in self.ledger.observations(self.name):
             until = self.files.mapping(seen.round).until
-            if taken_in_before(seen, logs, opened, mapping, until):
+            gone = self.erased_units(seen.round, logs)
+            rows = read_mapped(opened, mapping, catalogue, k, without=gone) if gone else logs
+            if taken_in_before(seen, rows, opened, mapping, until, gone):
                 known = f"already observed as round {seen.round}"
                 preview = ObservationPreview(seen.round, seen.rows, left_out=left_out, known=known)
                 return _TakenIn(preview, mapping, logs, logs, self.pi0, seen=seen)
@@ -379,6 +382,8 @@ class Campaign(RecordedCampaign):
         before = 0
         if adds is not None:
             k, before = adds.round, adds.rows
+            if gone := self.erased_units(k, logs):  # what was erased does not come back
+                logs = read_mapped(opened, mapping, catalogue, k, without=gone)
             logs = replace(logs, round=np.full(len(logs), k, dtype=np.int16))
         else:
             self._current("observe")

@@ -21,7 +21,7 @@ from depsue import rng
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import PARTS, load_candidate
 from depsue.campaigns.records import CandidateFacts
-from depsue.certificates import Certificate, MixtureLadder, verify
+from depsue.certificates import Certificate, MixtureLadder, Verification, verify
 from depsue.certificates.promise_test import PromiseTest
 from depsue.certificates.tuning import some_contexts
 from depsue.data.checks import FloatArray
@@ -95,8 +95,8 @@ def rehearse_round(campaign: Campaign, watch: Watch = silent) -> Rehearsal:
     return rehearsal
 
 
-def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -> tuple[str, ...]:
-    """What differs when a certificate is computed again, in words; () if nothing does.
+def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -> Verification:
+    """What comes of computing a certificate again: what differs, and what is missing since.
 
     It is the recorded verdict over again, at its own delta: no further attempt.
 
@@ -140,7 +140,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
             earlier=earlier,
         )
     watch("verdict", 1, 1, "")
-    return verification.differences
+    return verification
 
 
 def _certified_policy(

@@ -238,6 +238,7 @@ def taken_in_before(
     source: Source,
     mapping: LogMapping,
     until: datetime | None,
+    gone: Sequence[int | str] = (),
 ) -> bool:
     """Whether a source holds the rows of an observation; some may have been too young then.
 
@@ -247,13 +248,15 @@ def taken_in_before(
         source: where they are.
         mapping: how they were read.
         until: the latest time of the rows that were observed; None if no window was declared.
+        gone: units whose rows were erased from the observation; `logs` are without them.
     """
     if mapping.until is None or until is None:
         return same_rows(seen, logs)
     earlier = replace(mapping, until=until)
-    if count_rows(source, earlier) != seen.rows:
+    if not gone and count_rows(source, earlier) != seen.rows:
         return False
-    return same_rows(seen, read_mapped(source, earlier, logs.catalogue, seen.round + 1))
+    rows = read_mapped(source, earlier, logs.catalogue, seen.round + 1, without=gone)
+    return same_rows(seen, rows)
 
 
 def require_same_terms(mapping: LogMapping, first: LogMapping) -> None:

@@ -16,19 +16,21 @@ import numpy as np
 
 from depsue.campaigns.files import PINNED, CampaignFiles, load_model
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
+from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
-from depsue.data.reading import read_from
+from depsue.data.reading import open_source, read_mapped
 from depsue.errors import ConfigError, FileError, require
 from depsue.exploration.choices import PI0, Choice, choices
-from depsue.exploration.rounds import CampaignState
+from depsue.exploration.rounds import CampaignState, rows_logged
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
     CandidateRecord,
     DeploymentRecord,
+    ErasureRecord,
     Ledger,
     ObservationRecord,
     certificate_pin,
@@ -257,11 +259,14 @@ class RecordedCampaign:
         return self.files.place(seen.round) or seen.source
 
     def logs(self, k: int) -> LoggedData:
-        """The rows of round k, read again and held against the ledger."""
+        """The rows of round k, read again and held against the ledger, without erased ones."""
         seen = self.ledger.observations(self.name)[k]
         place = self.source(seen)
         try:
-            logs = read_from(place, self.files.mapping(k), self.files.items(k), k)
+            opened, how = open_source(place), (self.files.mapping(k), self.files.items(k), k)
+            logs = read_mapped(opened, *how)
+            if logs.hash != seen.data_hash and (gone := self.erased_units(k, logs)):
+                logs = read_mapped(opened, *how, without=gone)
         except FileError as problem:
             raise FileError(
                 f"the logs of round {k} must be where they were observed",
@@ -270,13 +275,33 @@ class RecordedCampaign:
                 f"{self.name} PATH",
             ) from problem
         if logs.hash != seen.data_hash:
+            under_way = any(erasure.finished_at is None for erasure in self.erasures(k))
             raise FileError(
-                "the logs of a round must be as they were observed",
+                "the logs of a round must be as they were observed"
+                + ", without the rows that were erased since" * bool(seen.erased),
                 found=f"{place} has the hash {logs.hash[:12]}, observed was "
                 f"{seen.data_hash[:12]}, with {seen.rows:,} rows",
-                cure="put the files of that day back",
+                cure="an erasure was cut short: run the same depsue erase again"
+                if under_way
+                else "put the files of that day back",
             )
-        return logs
+        return replace(logs, erased=seen.erased) if seen.erased else logs
+
+    def erasures(self, k: int) -> list[ErasureRecord]:
+        """Erasures of rows of round k."""
+        records = self.ledger.erasures(self.name)
+        return [record for record in records if any(part.round == k for part in record.parts)]
+
+    def erased_units(self, k: int, logs: LoggedData) -> list[int | str]:
+        """Units in these logs whose rows were erased from round k: files of a team may have them.
+
+        A unit that came back later has rows in later rounds, which stay.
+        """
+        hashes = {record.unit for record in self.erasures(k)}
+        if not hashes or logs.units is None:
+            return []
+        hidden = secret_of(self).hidden
+        return [unit for unit in logs.units.tolist() if hidden("unit", str(unit)) in hashes]
 
     # What the next round begins with.
 
@@ -346,6 +371,8 @@ class RecordedCampaign:
             return "the items have changed"
         if any(self.files.mapping(k).kept < 1 for k in rounds):
             return "rows of some items were dropped from the logs"
+        if any(seen.erased for seen in self.ledger.observations(self.name)):
+            return "rows were erased on request of users"
         return ""
 
     def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
@@ -357,7 +384,7 @@ class RecordedCampaign:
 
     def decisions(self, state: CampaignState) -> int:
         """Decisions that the next deployment will serve, over which margin is spread."""
-        return self.settings.decisions or len(state.newest)
+        return self.settings.decisions or rows_logged(state.newest)
 
     def pi0_today(self, k: int) -> BasePolicy:
         """pi0 over the items that round k's rows are read with, without those withdrawn."""

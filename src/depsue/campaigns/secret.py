@@ -5,6 +5,9 @@ So it is made at random with the campaign, its file is readable by its owner onl
 exports it. The ledger pins its fingerprint: a service with another secret does not start. A secret
 that may be known to others is rotated (`rotate_secret`). Decisions of before stay as they are; keys
 that are new from then on draw by the new version.
+
+What was erased is known again by keyed hashes too (`Secret.hidden`). These must stay the same, so
+they take the first version, which rotation keeps in the file.
 """
 
 from __future__ import annotations
@@ -13,13 +16,17 @@ import hashlib
 import os
 import secrets
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from depsue import codec
-from depsue.campaigns.recorded import RecordedCampaign
 from depsue.errors import FileError, require
 from depsue.files import write_file
+
+if TYPE_CHECKING:
+    from depsue.campaigns.recorded import RecordedCampaign
 
 FILE = "secret.json"
 BYTES = 32
@@ -32,15 +39,27 @@ class Secret:
     Args:
         version: 1 for the first; rotation counts on.
         value: 32 bytes.
+        first: those of the oldest version that is known; None if it is this one.
     """
 
     version: int
     value: bytes = field(repr=False)
+    first: bytes | None = field(default=None, repr=False)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256, which may be shown: 32 random bytes are not guessed from it."""
         return hashlib.sha256(b"depsue secret " + self.value).hexdigest()
+
+    def hidden(self, purpose: str, name: str) -> str:
+        """64 hexadecimal digits that stand for a name; nobody without the secret can tell which.
+
+        Args:
+            purpose: what is named: "unit" or "key". Hashes for one tell nothing of the other.
+            name: the unit or key, as text.
+        """
+        key, person = self.first or self.value, f"erased {purpose}".encode()
+        return hashlib.blake2b(name.encode(), key=key, person=person, digest_size=32).hexdigest()
 
 
 def secret_of(campaign: RecordedCampaign) -> Secret:
@@ -77,7 +96,11 @@ def secret_of(campaign: RecordedCampaign) -> Secret:
 def rotate_secret(campaign: RecordedCampaign) -> Secret:
     """Begin a new epoch with a new secret; services take it up when they are started again."""
     version = max(_pinned(campaign), default=0) + 1
-    secret = Secret(version, secrets.token_bytes(BYTES))
+    first = None
+    with suppress(FileError):  # it may be lost, and then what was erased is not known again
+        before = _read(campaign.files.folder / FILE, "")
+        first = before.first or before.value
+    secret = Secret(version, secrets.token_bytes(BYTES), first)
     # the file first: if this ends in between, a service refuses to start, and says to rotate again
     write_file(campaign.files.folder / FILE, _encoded(secret), private=True)
     _pin(campaign, secret)
@@ -88,18 +111,21 @@ def rotate_secret(campaign: RecordedCampaign) -> Secret:
 class _SecretFile:
     version: int
     secret: str
+    first: str | None = None
 
 
 def _encoded(secret: Secret) -> bytes:
-    return codec.encode(_SecretFile(secret.version, secret.value.hex()), indent=1).encode()
+    first = None if secret.first is None else secret.first.hex()
+    return codec.encode(_SecretFile(secret.version, secret.value.hex(), first), indent=1).encode()
 
 
 def _read(path: Path, cure: str) -> Secret:
     try:
         file = codec.decode(path.read_bytes(), _SecretFile, what="the secret")
         value = bytes.fromhex(file.secret)
+        first = None if file.first is None else bytes.fromhex(file.first)
         require(len(value) == BYTES, f"a secret has {BYTES} bytes", error=FileError)
-        return Secret(file.version, value)
+        return Secret(file.version, value, first)
     except (OSError, ValueError, FileError):
         # what stands in the file is quoted nowhere
         raise FileError("the secret must be readable", found=str(path), cure=cure) from None

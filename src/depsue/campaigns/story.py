@@ -28,6 +28,7 @@ from depsue.ledger import (
     DeploymentRecord,
     JournalEntry,
 )
+from depsue.plural import counted
 from depsue.promises import Promise
 
 Against = Literal["above", "below", "unclear", "not observed"]
@@ -40,6 +41,7 @@ ConcernKind = Literal[
     "estimated certificate",
     "pi0 changed",
     "earlier certificate",
+    "erasure unfinished",
 ]
 
 
@@ -157,6 +159,8 @@ class Concern:
             )
         if self.kind == "paper certificate":
             return f"Round {rounds} has a certificate as published, which has gaps."
+        if self.kind == "erasure unfinished":
+            return "An erasure was cut short. Run the same depsue erase again."
         if self.kind == "estimated certificate":
             return (
                 f"The certificate of round {rounds} rests on estimated propensities. Its delta is "
@@ -194,6 +198,7 @@ class RoundStory:
         decisions: served in it, whoever decided; None before.
         read: rows whose rewards are in the means: learn and select rows only, for a page shows no
             reward of rows that a coming verdict reads. None is all.
+        erased: rows that were taken out on request of users.
     """
 
     round: int
@@ -209,6 +214,7 @@ class RoundStory:
     ended: str = ""
     decisions: int | None = None
     read: int | None = None
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -317,10 +323,12 @@ def story_of(campaign: RecordedCampaign) -> Story:
         _deployed(record, *made_in(record.round, record.policy_hash)) for record in records
     )
     k = campaign.round
+    erased = {seen.round: seen.rows_erased for seen in ledger.observations(name)}
     history = tuple(
         replace(
             _round(j, summaries, [t for t in tests if t.round == j], deployments, choice_of),
             declared=str(RoundLength.of([d for d in records if d.round == j]) or ""),
+            erased=erased.get(j, 0),
         )
         for j in range(min(k, campaign.rounds) + 1)
     )
@@ -329,6 +337,8 @@ def story_of(campaign: RecordedCampaign) -> Story:
         for promise in explore.promises
     )
     concerns = tuple(_concerns(explore, promises, tests, deployments, _drift_found(campaign)))
+    if any(record.finished_at is None for record in ledger.erasures(name)):
+        concerns = (*concerns, Concern("erasure unfinished"))
     may_deploy = () if k > campaign.rounds or campaign.deployed(k) else campaign.choices(k)
     newest = [test.state for test in tests if test.round == k][-1:]
     return Story(
@@ -477,6 +487,8 @@ def _length_lines(story: Story) -> Iterator[str]:
         if past.ended:
             yield f"round {past.round} was ended by choice: {past.ended}"
         unobserved = (past.decisions or 0) - (past.rows or 0)
+        if past.erased:
+            yield f"round {past.round}: {counted(past.erased, 'row')} erased on request of users"
         if unobserved:
             yield f"round {past.round} served {unobserved:,} decisions without a row"
     if any(past.read is not None for past in story.history):

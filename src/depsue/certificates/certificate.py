@@ -149,6 +149,7 @@ class Certificate:
             verdicts.
         strata: rows of earlier rounds that were reserved for this verdict, and the newest last:
             what was pooled; () where the newest rows were read alone.
+        erased: values that users had erased before the verdict; each counted at its lowest.
     """
 
     kind: Literal["strict", "estimated", "paper"]
@@ -182,6 +183,7 @@ class Certificate:
     fixed_length: bool = True
     reserve: float = 0.0
     strata: tuple[Stratum, ...] = ()
+    erased: int = 0
 
     @property
     def novelty(self) -> float:

@@ -123,6 +123,7 @@ class Folds:
             verdicts.
         strata: where rows that earlier rounds reserved are in `select` and `certify`: what was
             pooled, the newest round last (`depsue.certificates.pooling`).
+        erased: values of `certify` that were erased and not read: each counts at its lowest.
     """
 
     learn: LoggedData
@@ -136,6 +137,7 @@ class Folds:
     group: tuple[int, int] = WHOLE
     reserve: float = 0.0
     strata: tuple[Stratum, ...] = ()
+    erased: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +155,7 @@ class StreamedFolds:
     group: tuple[int, int] = WHOLE
     reserve: float = 0.0
     strata: tuple[Stratum, ...] = ()
+    erased: int = 0
 
 
 @overload
@@ -263,6 +266,7 @@ def three_folds(
         declared,
         group if registration.kind == "unit" or reserve else WHOLE,
         0.0 if registration.kind == "unit" else reserve,
+        erased=sum(erasure.certifying for erasure in logs.erased),
     )
 
 

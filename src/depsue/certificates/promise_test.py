@@ -96,7 +96,8 @@ class PromiseTest:
             zero=zero,
         )
         r_max = about.rows.r_max
-        return LimitedTerms(terms, largest_term(self._rules.clip, r_max, zero), r_max)
+        limited = LimitedTerms(terms, largest_term(self._rules.clip, r_max, zero), r_max)
+        return limited.with_lowest(self._rules.erased)
 
     def mean(self, place: int, evidence: Evidence) -> float:
         """The mean of the terms of one promise."""

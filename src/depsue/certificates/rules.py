@@ -8,7 +8,8 @@ variate that makes the terms vary less.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -201,6 +202,8 @@ class Rules:
         fixed_length: whether the number of rows was fixed before their rewards were seen. If not,
             because the monitor or somebody ended the round, only bounds that hold at any time are
             allowed: "betting", "smoothing".
+        erased: values of the certifying fold that were erased before a verdict read them; each
+            counts at its lowest, with a bound that is never higher when a value is lower.
     """
 
     promises: tuple[Promise, ...] = (Promise(),)
@@ -217,6 +220,7 @@ class Rules:
     pilots: Mapping[str, Pilot] = field(default_factory=dict)
     taus: Mapping[str, float] = field(default_factory=dict)
     fixed_length: bool = True
+    erased: int = 0
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
@@ -227,6 +231,12 @@ class Rules:
             self.fixed_length or self.bound in ANY_LENGTH,
             "a round whose length was not fixed before its rewards were seen needs a bound that "
             "holds at any time",
+            found=f"bound {self.bound!r}",
+            cure=f"use {' or '.join(ANY_LENGTH)}",
+        )
+        require(
+            not self.erased or self.bound in ANY_LENGTH,
+            "where values were erased, the bound must never be higher when a value is lower",
             found=f"bound {self.bound!r}",
             cure=f"use {' or '.join(ANY_LENGTH)}",
         )
@@ -257,6 +267,18 @@ class Rules:
             cure="give one of them",
         )
         self.left(self.delta)
+
+    def without(self, erased: int) -> Rules:
+        """The rules for a fold from which values were erased before it was read.
+
+        A user may ask to be forgotten because of what he was shown, so what is left is no fair
+        sample. With the missing values at their lowest, a constant bet gains no more than it would
+        have with all of them; the normal bound might, for they may lower its variance.
+        """
+        if not erased or self.bound in ANY_LENGTH:
+            return replace(self, erased=erased)
+        untuned: dict[str, Any] = {"bets": {}, "pilots": {}, "taus": {}, "fixed_length": False}
+        return replace(self, bound="betting", erased=erased, **untuned)
 
     def left(self, delta: float) -> float:
         """What is left of delta for the tests of the candidate.

@@ -30,6 +30,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.partitions import StreamedFold, UnitNumbers
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import require, short
+from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import hash_of
@@ -75,6 +76,7 @@ def certify(
         mapping = folds.certify.stream.mapping
         more = [words for words in mapping.assumptions if words not in rules.assumptions]
         rules = replace(rules, assumptions=(*rules.assumptions, *more))
+    rules = rules.without(folds.erased)
     # what cannot be tested, or leaves nothing of delta, is refused before it counts as an attempt
     _require_sums(folds.certify, rules)
     rules.left(reads.delta_of_attempt(rules.delta, reads.count(folds.data) + 1))
@@ -123,6 +125,7 @@ def certify(
         fixed_length=rules.fixed_length,
         reserve=folds.reserve,
         strata=folds.strata,
+        erased=rules.erased,
     )
 
 
@@ -140,7 +143,9 @@ def _tuned(
     rows = select.sample(MOST_SELECT) if isinstance(select, StreamedFold) else select
     # how many rows certify is known without reading a reward
     count = certifying.rows if isinstance(certifying, StreamedFold) else len(certifying)
-    return tuned(rules, ladder, rows, count, delta, logging_policy=logging_policy)
+    whole = replace(rules, erased=0)  # nothing is missing in the select fold
+    fixed = tuned(whole, ladder, rows, count, delta, logging_policy=logging_policy)
+    return replace(fixed, erased=rules.erased)
 
 
 def _with_credits(rules: Rules, credits: Mapping[str, Credit]) -> Rules:
@@ -382,6 +387,12 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
     """Refuse what cannot be had from sums over the partitions of a stream."""
     if isinstance(rows, LoggedData):
         return
+    require(
+        not rules.erased,
+        "values that were erased before the verdict are counted in memory",
+        found="a stream of partitions",
+        cure="read the logs into memory, as campaigns do",
+    )
     units = rows.stream.facts.units
     require(
         not units or rules.bound != "hcope",
@@ -476,7 +487,15 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         "the number of rows was fixed before their rewards were seen"
         if rules.fixed_length
         else f"fact: the round was ended by choice; {rules.bound} is used, which holds at any time"
+        if not rules.erased
+        else f"fact: {rules.bound} is used, which holds at any time, and for missing values at "
+        "their lowest"
     )
+    if rules.erased:
+        words.append(
+            f"fact: {counted(rules.erased, 'value')} of the certifying rows were erased before the "
+            "verdict, on request of users; each counts at its lowest"
+        )
     words += [
         "fact: nothing depends on the order of the rows",
         "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "

@@ -13,11 +13,11 @@ may be taken off both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from depsue.bounds import Normal, Pilot, bound_named
+from depsue.bounds import Normal, Pilot, Smoothing, bound_named
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.terms import ConservativeTerms, WeightedTerms
@@ -63,7 +63,12 @@ class Ceiling:
 
 
 def ceiling(
-    promise: Promise, logs: LoggedData, delta: float, *, pilot: LoggedData | None = None
+    promise: Promise,
+    logs: LoggedData,
+    delta: float,
+    *,
+    pilot: LoggedData | None = None,
+    erased: int = 0,
 ) -> Ceiling:
     """An upper bound on V(pi0) for that promise, from logs of pi0: of r_max - r, from below.
 
@@ -73,13 +78,17 @@ def ceiling(
         delta: the error budget of the bound.
         pilot: other rows of pi0, which set the constants of the bound; without them one row in 20
             does, chosen by its place, and rows must come in an order that does not go with rewards.
+        erased: values that are missing because they were erased; each counts at r_max.
     """
     gap = _gap(promise, logs)
+    r_max = logs.r_max if promise.r_max is None else promise.r_max
+    if erased:  # a constant bet is never better off when a value is lower; `Normal` may be
+        lower = Smoothing(unit_scale=r_max).lower(_with_lowest(gap, erased), delta)
+        return Ceiling(r_max - lower.value, delta, lower.n, logs.hash)
     beside = None
     if pilot is not None and promise.count(pilot):
         other = _gap(promise, pilot)
         beside = Pilot.of(other.per_unit(other.values))
-    r_max = logs.r_max if promise.r_max is None else promise.r_max
     bound = Normal(upper=r_max, pilot=beside).lower(gap, delta)
     return Ceiling(r_max - bound.value, delta, bound.n, logs.hash)
 
@@ -127,6 +136,22 @@ class LimitedTerms:
     terms: ConservativeTerms
     upper: float
     r_max: float
+
+    def with_lowest(self, count: int) -> LimitedTerms:
+        """The same with further values, each of which is as low as a term can be."""
+        return replace(self, terms=_with_lowest(self.terms, count)) if count else self
+
+
+def _with_lowest(terms: ConservativeTerms, count: int) -> ConservativeTerms:
+    unit = terms.unit
+    if unit is not None:
+        unit = np.concatenate([unit, int(unit.max()) + 1 + np.arange(count)])
+    if isinstance(terms, WeightedTerms):
+        none = np.zeros(count)
+        weights, rewards = (np.concatenate([v, none]) for v in (terms.weights, terms.rewards))
+        return WeightedTerms.of(weights, rewards, r_max=terms.r_max, unit=unit)
+    values = np.concatenate([terms.values, np.full(count, terms.lower)])
+    return ConservativeTerms(values, terms.lower, unit=unit, proof=terms.proof)
 
 
 def safety_terms(

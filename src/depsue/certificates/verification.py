@@ -15,12 +15,14 @@ from depsue.certificates.folds import Folds, StreamedFolds, three_folds
 from depsue.certificates.pooling import LoggedRound, pooled
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
-from depsue.certificates.terms import Ceiling, surplus
-from depsue.data.logs import LoggedData
+from depsue.certificates.terms import ROUNDING, SINGLE, Ceiling, surplus
+from depsue.data.logs import ErasedRows, LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import ConfigError, require, short
 from depsue.estimators import MIPS
+from depsue.plural import counted
 from depsue.policies import Mixture
+from depsue.promises import Promise
 from depsue.protocols import Policy, RewardModel
 from depsue.savable import hash_of
 
@@ -33,20 +35,32 @@ class Verification:
     """What came of recomputing a certificate.
 
     Args:
-        differences: what differs, in words; empty if everything is equal.
+        differences: what differs, in words; empty if nothing does.
+        missing: what cannot be recomputed because users had rows erased after the verdict, in
+            words; empty if all of it can.
+        erased: how many rows were erased after the verdict.
     """
 
     differences: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    erased: int = 0
 
     @property
     def equal(self) -> bool:
-        """Whether everything that was recomputed is as the certificate says."""
-        return not self.differences
+        """Whether all of the verdict was recomputed, and is as the certificate says."""
+        return not self.differences and not self.missing
 
     def __str__(self) -> str:
-        if self.equal:
-            return "equal: data, folds, policy, terms, bounds and verdict are as certified"
-        return "differs: " + "; ".join(self.differences)
+        if self.differences:
+            return "differs: " + "; ".join((*self.differences, *self.missing))
+        if self.missing:
+            return "no difference in what is left: " + "; ".join(self.missing)
+        if self.erased:
+            return (
+                f"equal: {counted(self.erased, 'row')} erased after the verdict, none of which it "
+                "had read; folds, policy, terms, bounds and verdict are as certified"
+            )
+        return "equal: data, folds, policy, terms, bounds and verdict are as certified"
 
 
 def verify(
@@ -77,6 +91,10 @@ def verify(
 
     The verdict is recomputed in full. Ceilings on V(pi0) and margins rest on other rounds' rows
     and are taken as the certificate states them.
+
+    Where users had rows erased after the verdict (`logs.erased`, which the logs of a campaign
+    bring), what is left is recomputed: the certified number of values must be those that are left
+    and those that were erased, and the certified mean must be one that the erased values allow.
     """
     require(
         certificate.kind in ("strict", "estimated"),
@@ -92,7 +110,8 @@ def verify(
             cure="verify it with the version of depsue that wrote it: "
             f"pip install depsue=={certificate.version}",
         )
-    if logs.hash != certificate.data:
+    erased = _erased_since(certificate.data, logs)
+    if logs.hash != certificate.data and not erased:
         words = f"the logs have the hash {logs.hash[:12]}, certified was {certificate.data[:12]}"
         return Verification((words,))
     differences = []
@@ -115,6 +134,8 @@ def verify(
         group=certificate.group,
         reserve=certificate.reserve,
     )
+    if certificate.strata and (lost := _erased_of_pool(certificate, logs, earlier or {})):
+        return Verification(tuple(differences), (_words_on_pool(lost),), sum(lost.values()))
     if certificate.strata:
         folds, base, unlike = _pooled_again(certificate, folds, base, earlier or {})
         if unlike:
@@ -128,13 +149,114 @@ def verify(
     if spent != certificate.spent:
         differences.append(f"delta's parts are {spent!r}, certified {certificate.spent!r}")
     ladder = _ladder(certificate, policy)
+    gone = sum(erasure.certifying for erasure in erased)
     levels = list(verdicts_on(ladder, folds.certify, rules, certificate.delta, logging_policy))
     for level, verdicts in enumerate(levels[:-1], 1):
-        if not all(verdict.passed for verdict in verdicts):
+        if not gone and not all(verdict.passed for verdict in verdicts):
             differences.append(f"level {level} of the list does not pass: it ends there")
+    missing: list[str] = []
     for claimed, verdict in zip(certificate.verdicts, levels[-1], strict=True):
-        differences += _different(claimed, verdict)
-    return Verification(tuple(differences))
+        if gone:
+            differences += _impossible(claimed, verdict, gone, certificate, folds.certify.r_max)
+            missing.append(_left(claimed, verdict, gone))
+        else:
+            differences += _different(claimed, verdict)
+    rows = sum(erasure.rows for erasure in erased)
+    if gone:
+        dates = ", ".join(dict.fromkeys(erasure.at[:10] for erasure in erased))
+        words = f"{counted(rows, 'row')} of round {folds.round} erased after the verdict ({dates})"
+        missing.insert(0, words)
+    return Verification(tuple(differences), tuple(missing), rows)
+
+
+def _erased_since(data: str, logs: LoggedData | LogStream) -> tuple[ErasedRows, ...]:
+    """What was erased from rows since they had this hash; () if nothing was."""
+    if isinstance(logs, LogStream):
+        return ()
+    for place, erasure in enumerate(logs.erased):
+        if erasure.data == data:
+            return logs.erased[place:]
+    return ()
+
+
+def _erased_of_pool(
+    certificate: Certificate,
+    newest: LoggedData | LogStream,
+    earlier: Mapping[int, tuple[LoggedData, Policy]],
+) -> dict[int, int]:
+    """How many rows were erased since the verdict from each round that was pooled."""
+    logs = {round: rows for round, (rows, _) in earlier.items()}
+    lost = {}
+    for stratum in certificate.strata:
+        erased = _erased_since(stratum.data, logs.get(stratum.round, newest))
+        if erased:
+            lost[stratum.round] = sum(erasure.rows for erasure in erased)
+    return lost
+
+
+def _words_on_pool(lost: Mapping[int, int]) -> str:
+    rows = ", ".join(f"{counted(n, 'row')} of round {round}" for round, n in lost.items())
+    return (
+        f"{rows} erased after the verdict, which pooled rows of several rounds by lot: without "
+        "them the lot cannot be drawn again"
+    )
+
+
+def _left(claimed: Verdict, recomputed: Verdict, gone: int) -> str:
+    """What the rows that are left say of a promise."""
+    name = claimed.promise.name
+    if not claimed.shown:
+        return f"{name}: {gone:,} of the values that it read are gone"
+    return (
+        f"{name}: {claimed.n - recomputed.n:,} of {claimed.n:,} values are gone; on the others the "
+        f"mean is {recomputed.mean:.6g} (certified {claimed.mean:.6g}) and the bound "
+        f"{recomputed.bound:.6g} (certified {claimed.bound:.6g})"
+    )
+
+
+def _impossible(
+    claimed: Verdict, recomputed: Verdict, gone: int, certificate: Certificate, r_max: float
+) -> list[str]:
+    """What the certificate says, and no values in place of the erased ones could make true."""
+    name, out = claimed.promise.name, []
+    missing = claimed.n - recomputed.n
+    exact = claimed.promise.segment is None
+    if missing != gone if exact else not 0 <= missing <= gone:
+        out.append(
+            f"{name}: {recomputed.n:,} values are left and {gone:,} were erased, certified were "
+            f"{claimed.n:,}"
+        )
+    for what in ("delta", "need"):
+        a, b = getattr(claimed, what), getattr(recomputed, what)
+        if claimed.shown and not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
+            out.append(f"{name}: {what} is {b:.9g}, certified was {a:.9g}")
+    if out or not claimed.shown:
+        return out
+    lower, upper = _limits(claimed.promise, certificate, r_max)
+    total = recomputed.mean * recomputed.n
+    low, high = ((total + missing * limit) / claimed.n for limit in (lower, upper))
+    slack = ABSOLUTE + RELATIVE * abs(claimed.mean)
+    if not low - slack <= claimed.mean <= high + slack:
+        out.append(
+            f"{name}: with what was erased the mean lies between {low:.9g} and {high:.9g}, "
+            f"certified was {claimed.mean:.9g}"
+        )
+    return out
+
+
+def _limits(promise: Promise, certificate: Certificate, r_max: float) -> tuple[float, float]:
+    """What no term of a promise can fall below, and what none can exceed."""
+    most = r_max if promise.r_max is None else promise.r_max
+    paired = any(v.promise.name == promise.name and v.paired for v in certificate.verdicts)
+    rho = promise.floor.ratio if paired and promise.floor.ratio is not None else 0.0
+    lower = -rho * certificate.largest * (1 + SINGLE) * most
+    coefficient = (certificate.control or {}).get(promise.name, 0.0)
+    q = coefficient * (certificate.control_most or 0.0)
+    slack = 2 * ROUNDING * q * (1 + rho) * (1 + certificate.largest + certificate.clip)
+    return (
+        lower - q * (certificate.clip + rho) - slack,
+        certificate.clip * most + q * (1 + rho * certificate.largest) + slack,
+    )
 
 
 def _pooled_again(
@@ -242,6 +364,7 @@ def _rules(
         pilots=pilots,
         taus=taus,
         fixed_length=certificate.fixed_length,
+        erased=certificate.erased,
     )
 
 

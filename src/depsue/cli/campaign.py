@@ -175,8 +175,8 @@ def family(
 
     opened = open_home(home, ledger)
     if not yes:
-        _require_yes(as_json)
-        _ask(f"{', '.join(_shares(share))} will share delta for good. Declare the family?")
+        require_yes(as_json)
+        ask(f"{', '.join(_shares(share))} will share delta for good. Declare the family?")
     declared = opened.declare_family(name, shares=_shares(share), floor=floor, by=who(by))
     shares = declared.terms["shares"]
     if as_json:
@@ -287,9 +287,9 @@ def deploy(
     campaign = open_campaign(name, home, ledger, by)
     choices = campaign.choices()
     if choices and not yes:
-        _require_yes(as_json)
+        require_yes(as_json)
         wanted = next((choice for choice in choices if what in (None, choice.what)), choices[0])
-        _ask(f"Users will see it: {wanted.why}. Deploy?")
+        ask(f"Users will see it: {wanted.why}. Deploy?")
     deployed = campaign.deploy(what, decisions=decisions, until=until)
     folder = campaign.folder_of(deployed.round, deployed.policy_hash)
     lines = [
@@ -368,9 +368,9 @@ def observe(
         left_out=left_out,
     )
     if not yes and not preview.known:
-        _require_yes(as_json)
+        require_yes(as_json)
         typer.echo(str(preview), err=True)
-        _ask(f"Round {preview.round} ends with these rows. Take them in?")
+        ask(f"Round {preview.round} ends with these rows. Take them in?")
     seen = campaign.observe(
         str(logs), mapping=mapping, items=items, id=id, decisions=decisions, by_pi0=by_pi0
     )
@@ -447,8 +447,8 @@ def rollback(
     campaign = open_campaign(name, home, ledger, by)
     what = "pi0" if to == 0 else f"what round {to} deployed"
     if not yes:
-        _require_yes(as_json)
-        _ask(f"Users will see {what}. Roll back?")
+        require_yes(as_json)
+        ask(f"Users will see {what}. Roll back?")
     deployed = campaign.rollback(to)
     _show(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
 
@@ -467,8 +467,8 @@ def rotate_secret(
 
     campaign = open_campaign(name, home, ledger, by)
     if not yes:
-        _require_yes(as_json)
-        _ask("Services must be started again, all with the new secret. Rotate it?")
+        require_yes(as_json)
+        ask("Services must be started again, all with the new secret. Rotate it?")
     made = secret.rotate_secret(campaign)
     place = campaign.files.folder / secret.FILE
     _show(campaign, as_json, [f"secret {made.version} in {place}: start the service again"])
@@ -578,12 +578,14 @@ def _advice(certificate: Certificate) -> str:
     )
 
 
-def _require_yes(as_json: bool) -> None:
+def require_yes(as_json: bool) -> None:
+    """Refuse to ask where nobody can answer."""
     rule = "--json does not ask"
     require(not as_json, rule, found="--json without --yes", cure="add --yes")
 
 
-def _ask(question: str) -> None:
+def ask(question: str) -> None:
+    """Go on only after a yes."""
     if not typer.confirm(question, err=True):
         typer.echo("depsue: nothing was changed", err=True)
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from depsue.cli.campaign import app as campaign
 from depsue.cli.campaign import interruptible
 from depsue.cli.logs import check, plan
 from depsue.cli.options import Quiet
-from depsue.cli.serve import serve, token
+from depsue.cli.serve import erase, serve, token
 from depsue.errors import DepsueError
 
 app = typer.Typer(
@@ -118,3 +118,4 @@ app.add_typer(token)
 app.command()(check)
 app.command()(plan)
 app.command()(serve)
+app.command()(erase)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from depsue import defaults
-from depsue.cli.campaign import open_campaign
-from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress
+from depsue.cli.campaign import ask, open_campaign, require_yes
+from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress, Yes
 from depsue.errors import require
 
 
@@ -163,6 +163,43 @@ def serve(
         tls=None if certfile is None else (certfile, keyfile),
         pages=partial(Dashboard, secure=certfile is not None),
     )
+
+
+def erase(
+    name: Name,
+    unit: Annotated[
+        str, typer.Option(help="Id of the user; the number 7 and the text 7 are the same unit.")
+    ],
+    store: StoreAddress = None,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a campaign holds of one user, ask, and erase it.
+
+    The user's rows go from the store, the journal, the logs that depsue wrote and the exports. The
+    ledger records how many are missing, never whose. Files of your own are named, not changed.
+    Stop the service first, unless its store is PostgreSQL. The same command again finishes what
+    was cut short.
+    """
+    from depsue import codec
+    from depsue.serving.erasing import erase_unit, preview_erasure
+
+    campaign = open_campaign(name, home, ledger, by)
+    preview = preview_erasure(campaign, unit, store=store)
+    if not yes and not preview.is_empty:
+        require_yes(as_json)
+        typer.echo(str(preview), err=True)
+        ask("This cannot be undone. Erase it?")
+    erased = erase_unit(campaign, unit, store=store)
+    if as_json:
+        done = not preview.is_empty
+        typer.echo(codec.encode({"erased": done, **codec.plain(erased)}, indent=1))
+        return
+    typer.echo("nothing was changed" if preview.is_empty else "erased")
+    typer.echo(str(erased))
 
 
 token = typer.Typer(

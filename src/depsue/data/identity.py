@@ -2,8 +2,8 @@
 
 **Identity.** A row is named by its unit; without units by the id of its decision; without ids by
 its time, context, action and propensity; without times, or where these repeat, by its number in the
-file. Never by its reward, and never by anything that a user can choose anew without changing the
-rows: rows that come back with other ids are known by the sketch.
+file (as it was before rows were erased). Never by its reward, and never by anything that a user can
+choose anew without changing the rows: rows that come back with other ids are known by the sketch.
 
 **Folds.** A row's fold is a keyed hash of its identity (`keyed_hash`). The key is a secret that a
 ledger draws when it first sees the rows, so nobody can try splits until one pleases.
@@ -126,7 +126,7 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
         return id_identities(logs.decision)
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
-    return mix64(np.arange(start, start + len(logs), dtype=np.uint64))
+    return mix64(start + logs.numbers.astype(np.uint64))
 
 
 @dataclass(frozen=True)

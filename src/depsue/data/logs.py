@@ -50,6 +50,28 @@ NOT_AN_ID = (
 )
 
 
+@dataclass(frozen=True)
+class ErasedRows:
+    """Rows of one unit that were taken out of a log on request. Nothing of them is kept.
+
+    Args:
+        data: SHA-256 of the log before.
+        rows: how many.
+        places: their numbers in the log as it was registered, where rows are named by their
+            number: so the others keep their folds; () where rows have another name.
+        values: how many values of a mean they were: units, or rows that stand for themselves.
+        certifying: how many of these were in the fold that a verdict on the log reads.
+        at: when (ISO, UTC).
+    """
+
+    data: str
+    rows: int
+    places: tuple[int, ...]
+    values: int
+    certifying: int
+    at: str
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LoggedData:
     """n rows (context, action, reward, propensity) over u distinct contexts.
@@ -74,6 +96,7 @@ class LoggedData:
         columns: other (n,) columns by name: further rewards, or what tells segments apart.
         estimating: (n,) rows that propensities were estimated on, none of which certifies; None
             where propensities were logged.
+        erased: rows that were taken out since the log was registered, oldest erasure first.
     """
 
     catalogue: Catalogue
@@ -90,6 +113,7 @@ class LoggedData:
     round: IntArray | None = None
     columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     estimating: Mask | None = None
+    erased: tuple[ErasedRows, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.action)
@@ -268,6 +292,12 @@ class LoggedData:
 
     def __len__(self) -> int:
         return len(self.action)
+
+    @cached_property
+    def numbers(self) -> IntArray:
+        """(n,) the number of each row, in the log as it was registered where it hangs on that."""
+        gone = [place for erasure in self.erased for place in erasure.places]
+        return np.delete(np.arange(len(self) + len(gone), dtype=np.int64), gone)
 
     @cached_property
     def requests(self) -> Requests:

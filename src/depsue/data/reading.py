@@ -17,7 +17,7 @@ own, as `dsjson.py`), and a branch in `open_source`. One that polars scans itsel
 from __future__ import annotations
 
 import glob as globs
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,7 +78,7 @@ class Source:
         kind: ".parquet", ".csv", ".tsv", ".arrow", ".dsjson" or "frame".
         frame: the lazy table.
         names: the names of its columns.
-        files: how many files it is made of.
+        paths: the files that it is made of; () for a frame.
         bad_lines: lines of dsjson that could not be read.
     """
 
@@ -86,8 +86,13 @@ class Source:
     kind: str
     frame: pl.LazyFrame
     names: tuple[str, ...]
-    files: int = 1
+    paths: tuple[Path, ...] = ()
     bad_lines: tuple[BadLine, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """How many files it is made of; a frame counts as one."""
+        return max(len(self.paths), 1)
 
     def collect(self, frame: pl.LazyFrame) -> pl.DataFrame:
         """What a query over this source computes, by streaming; else a FileError."""
@@ -154,19 +159,20 @@ def open_source(path: str | Path) -> Source:
             _require_arrow(file)
     if kind == ".dsjson":
         frame, bad = read_dsjson(files)
-        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), len(files), bad)
+        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), tuple(files), bad)
     frames = scan(files, kind)
     names = names_in(frames, path)
-    return Source(str(path), kind, frames, tuple(names), len(files))
+    return Source(str(path), kind, frames, tuple(names), tuple(files))
 
 
-def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
+def mapped(source: Source, mapping: LogMapping, without: Sequence[int | str] = ()) -> pl.LazyFrame:
     """A lazy table: action, reward, propensity; what else is named of unit, time and so on.
 
     The mapping's own words could clash with these, so contexts are named "x:" and their name,
     other rewards and segments "k:" and theirs, groups of estimated propensities "g:" and theirs.
     Where the mapping declares it, rewards are shifted and capped, rows of other positions are left
-    out, and propensities are estimated or divided by the share of decisions that was kept.
+    out, and propensities are estimated or divided by the share of decisions that was kept. Rows of
+    units in `without` are left out as if the files did not have them.
     """
     import polars as pl
 
@@ -199,6 +205,8 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     groups = mapping.estimated.groups if mapping.estimated else ()
     columns |= {f"g:{name}": exact(name) for name in groups}
     frame = source.frame.select(column.alias(name) for name, column in columns.items())
+    if without:
+        frame = frame.filter(~pl.col("unit").is_in(list(without)).fill_null(False))
     if mapping.keep_position is not None:
         frame = _one_position(source, frame, mapping)
     if mapping.until is not None:
@@ -209,13 +217,25 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
 
 
 def read_mapped(
-    source: Source, mapping: LogMapping, catalogue: Catalogue, round: int | None = None
+    source: Source,
+    mapping: LogMapping,
+    catalogue: Catalogue,
+    round: int | None = None,
+    without: Sequence[int | str] = (),
 ) -> LoggedData:
-    """The logs in memory, checked row by row; with `round`, all rows are of that round."""
+    """The logs in memory, checked row by row.
+
+    Args:
+        source: where they are.
+        mapping: which column is what.
+        catalogue: the actions.
+        round: that all rows are of; None as the mapping says.
+        without: ids of units whose rows are left out.
+    """
     import polars as pl
 
     require_one_position(source, mapping)
-    frame = mapped(source, mapping)
+    frame = mapped(source, mapping, without)
     width = len(mapping.columns) + sum(len(values) for values in mapping.categorical.values())
     rows = int(source.collect(frame.select(pl.len())).item())
     require(

@@ -57,6 +57,11 @@ DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
 
+def rows_logged(logs: LoggedData) -> int:
+    """How many rows there were, those included that were erased since."""
+    return len(logs) + sum(erasure.rows for erasure in logs.erased)
+
+
 def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
     """Refuse to count margin where rows belong to units: the promise is then of another mean."""
     require(
@@ -133,7 +138,7 @@ class CampaignState:
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
         self.trust: float | None = None
-        self.declared = len(logs) if decisions is None else decisions
+        self.declared = rows_logged(logs) if decisions is None else decisions
         self.fixed_length = fixed_length
         self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
         self._asked = bool(settings.reserve or settings.reserved or unpooled)
@@ -158,7 +163,8 @@ class CampaignState:
             self.largest,
             self.trust,
             None if self.settings.safety == "each" else self._account,
-            fixed_length=self.fixed_length,
+            # a bound that holds at any time also holds with missing values at their lowest
+            fixed_length=self.fixed_length and not folds.erased,
             poolable=tuple(poolable),
             unpooled=tuple(self._words_on_unpooled()),
         )
@@ -323,16 +329,18 @@ class CampaignState:
                 reserve=self._reserve(self.fixed_length),
             )
             others = joined([folds.learn, folds.certify])
+            erased = sum(erasure.values for erasure in self.newest.erased)
             self.ceilings = {
                 promise.name: replace(
-                    ceiling(promise, others, share, pilot=folds.select), data=self.newest.hash
+                    ceiling(promise, others, share, pilot=folds.select, erased=erased),
+                    data=self.newest.hash,
                 )
                 for promise in promises
                 if promise.floor.ratio is not None
             }
         self.newest, self.registration = served, registration
         self.base, self.trust = policy, trust
-        total = len(served) if decisions is None else decisions
+        total = rows_logged(served) if decisions is None else decisions
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0

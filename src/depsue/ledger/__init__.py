@@ -2,7 +2,7 @@
 
 **What it holds.** Campaigns, observations, candidates, attempts with their certificates,
 deployments, and a journal of who did what when. Hashes, counts, sums, names of files: never a
-row of the logs and never the id of a user, so deleting a user's data never touches the ledger.
+row of the logs and never the id of a user, so deleting a user's data never changes a record.
 
 **Rounds.** Round 0 is what pi0 logged before the campaign. Round k = 1..K goes: candidates are
 recorded, one is put to the test on the rows of round k - 1, something is deployed, and what it
@@ -23,6 +23,11 @@ hash with *other* contents is refused.
   same transaction (`pins`). What was edited since is refused. What an older version recorded is
   pinned when its campaign is first opened, and the log says so.
 - The same candidate twice is one candidate, if what was fixed beforehand is the same.
+
+**Erasures.** Where a unit's rows are erased, two records are added: what will be missing of each
+round, before anything is deleted (`begin_erasure`), and that it is done (`finish_erasure`). From
+the first on the round counts as observed without these rows. Records of before stay: certificates
+name the hash of the rows that they read, and the erasure leads from there to what is left.
 
 **Registration.** The rows of an observation are registered in the same transaction. The ledger
 draws the secret that their folds hang on, and keeps a sketch by which it knows them again
@@ -57,6 +62,8 @@ from depsue.ledger.records import (
     CampaignRecord,
     CandidateRecord,
     DeploymentRecord,
+    ErasedPart,
+    ErasureRecord,
     FamilyRecord,
     JournalEntry,
     ObservationRecord,
@@ -69,6 +76,8 @@ __all__ = [
     "CandidateRecord",
     "CountedReads",
     "DeploymentRecord",
+    "ErasedPart",
+    "ErasureRecord",
     "FamilyRecord",
     "JournalEntry",
     "Ledger",

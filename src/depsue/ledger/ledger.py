@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from depsue import codec
 from depsue.certificates.folds import FRACTIONS, Registration
 from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
@@ -26,6 +27,8 @@ from depsue.ledger.records import (
     CertificateLike,
     DeploymentKind,
     DeploymentRecord,
+    ErasedPart,
+    ErasureRecord,
     FamilyRecord,
     JournalEntry,
     ObservationRecord,
@@ -37,6 +40,7 @@ from depsue.ledger.records import (
     checked_text,
 )
 from depsue.ledger.transaction import Transaction, no_campaign
+from depsue.plural import counted
 
 T = TypeVar("T")
 Summary = Mapping[str, Any] | Callable[[Registration], Mapping[str, Any]]
@@ -379,6 +383,71 @@ class Ledger:
                 id = transaction.note("pin", campaign, round, ", ".join(sorted(new)))
                 transaction.pin(id, campaign, round, new)
 
+    def begin_erasure(
+        self, campaign: str, *, unit: str, parts: Sequence[ErasedPart], by: str
+    ) -> ErasureRecord:
+        """Record that a unit's rows are taken out, before any of them is: what will be left.
+
+        From here on the rounds count as observed without these rows, whether their files were
+        rewritten yet or not.
+
+        Args:
+            campaign: whose.
+            unit: a keyed hash of the unit, 64 hexadecimal digits.
+            parts: what goes from each round that has rows of it; () if only served decisions do.
+            by: who.
+        """
+        checked_hash(unit, "the keyed hash of the unit")
+        text = checked_text(codec.encode(tuple(parts)), "an erasure")
+        with self._writing(by) as transaction:
+            transaction.campaign(campaign, 0, first=0)
+            under_way = [
+                row
+                for row in transaction.all(schema.erasures, campaign=campaign, unit=unit)
+                if row.finished_at is None
+            ]
+            if under_way and not parts:
+                return schema.record(ErasureRecord, under_way[-1])
+            observed = transaction.observations(campaign)
+            for part in parts:
+                seen = observed.get(part.round)
+                require(
+                    seen is not None and seen.data_hash == part.data,
+                    "an erasure is of the rows as they were observed",
+                    found=f"round {part.round} has other rows by now",
+                    cure="run the same command again",
+                )
+            for row in transaction.all(schema.reads, campaign=campaign):
+                require(
+                    row.passed is not None or row.round - 1 not in {part.round for part in parts},
+                    "rows are not erased under a verdict that reads them",
+                    found=f"{row.by} began attempt {row.attempt} of round {row.round} at {row.at}, "
+                    "and it has no verdict yet",
+                    cure=f"finish it first: depsue campaign certify {campaign}",
+                )
+            words = [f"{counted(part.erased, 'row')} of round {part.round}" for part in parts]
+            values = {"campaign": campaign, "unit": unit, "parts": text}
+            detail = ", ".join(words) or "no row of a round"
+            id = transaction.add(schema.erasures, "erasure", detail, values)
+            return schema.record(ErasureRecord, transaction.all(schema.erasures, id=id)[0])
+
+    def finish_erasure(
+        self, campaign: str, *, unit: str, counts: Mapping[str, int], by: str
+    ) -> None:
+        """Record that what was begun is done: every erasure of that unit which is under way.
+
+        Args:
+            campaign, unit, by: as for `begin_erasure`.
+            counts: what was taken out, by the kind of thing.
+        """
+        text = checked_json(counts, "what was erased")
+        words = ", ".join(f"{name} {n:,}" for name, n in counts.items() if n)
+        with self._writing(by) as transaction:
+            for row in transaction.all(schema.erasures, campaign=campaign, unit=unit):
+                if row.finished_at is None:
+                    values = {"campaign": campaign, "erasure_id": row.id, "counts": text}
+                    transaction.add(schema.completions, "erased", words or "nothing", values)
+
     @contextmanager
     def hold(self, campaign: str, round: int) -> Iterator[None]:
         """Keep other processes from certifying this round."""
@@ -506,16 +575,19 @@ class Ledger:
         return self._list(schema.campaigns, CampaignRecord)
 
     def observations(self, campaign: str) -> tuple[ObservationRecord, ...]:
-        """What was observed, with all that was added to it."""
-        first = self._list(schema.observations, ObservationRecord, campaign=campaign)
-        added = self._list(schema.supplements, ObservationRecord, campaign=campaign)
-        newest = {record.round: record for record in (*first, *added)}
-        return tuple(newest[record.round] for record in first)
+        """What was observed, with all that was added to it, without what was erased."""
+        self.campaign(campaign)  # an unknown name is an error, not an empty list
+        with self.database.reading() as connection:
+            return tuple(Transaction(connection, "reader").observations(campaign).values())
 
     def supplemented(self, campaign: str, round: int) -> bool:
         """Whether rows were added to what a round observed."""
         added = self._list(schema.supplements, ObservationRecord, campaign=campaign)
         return any(record.round == round for record in added)
+
+    def erasures(self, campaign: str) -> tuple[ErasureRecord, ...]:
+        """The erasures, finished or under way."""
+        return self._list(schema.erasures, ErasureRecord, campaign=campaign)
 
     def candidates(self, campaign: str) -> tuple[CandidateRecord, ...]:
         """The candidates."""

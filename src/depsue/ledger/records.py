@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from depsue.data.logs import ErasedRows
 from depsue.errors import is_whole, require, short
 
 LARGEST_TEXT = 1 << 20
@@ -37,7 +38,10 @@ class CampaignRecord:
 
 @dataclass(frozen=True)
 class ObservationRecord:
-    """What one round logged: a set of files (`source`) with one hash; `summary` has no rows."""
+    """What one round logged: a set of files (`source`) with one hash; `summary` has no rows.
+
+    Hash, rows and summary are of the rows that are there now: `erased` says what is missing.
+    """
 
     campaign: str
     round: int
@@ -45,6 +49,53 @@ class ObservationRecord:
     rows: int
     source: str
     summary: Mapping[str, Any]
+    at: datetime
+    by: str
+    erased: tuple[ErasedRows, ...] = ()
+
+    @property
+    def rows_erased(self) -> int:
+        """How many rows are missing since it was observed."""
+        return sum(erasure.rows for erasure in self.erased)
+
+
+@dataclass(frozen=True)
+class ErasedPart:
+    """What an erasure takes out of one round.
+
+    Args:
+        round: which.
+        data: SHA-256 of its rows before.
+        data_hash, rows, summary: of the rows that are left.
+        erased: how many go.
+        places, values, certifying: as in `depsue.data.logs.ErasedRows`.
+    """
+
+    round: int
+    data: str
+    data_hash: str
+    rows: int
+    erased: int
+    places: tuple[int, ...]
+    values: int
+    certifying: int
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ErasureRecord:
+    """A unit's rows were erased, or are being erased while there is no `finished_at`.
+
+    `unit` is a keyed hash, never the id; the key is in the campaign's folder. `counts` says what
+    was taken out in the end, by the kind of thing.
+    """
+
+    campaign: str
+    unit: str
+    parts: tuple[ErasedPart, ...]
+    counts: Mapping[str, int] | None
+    finished_at: datetime | None
+    finished_by: str | None
     at: datetime
     by: str
 
@@ -142,7 +193,7 @@ class JournalEntry:
     """A line of the journal: who did what when. A record has the id of its line.
 
     `what` is campaign, observation, supplement, registration, family, policy, read, read continued,
-    verdict, deploy, rollback or pin.
+    verdict, deploy, rollback, pin, erasure or erased.
     """
 
     id: int

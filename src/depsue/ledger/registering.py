@@ -227,6 +227,7 @@ def earlier_attempts(transaction: Transaction, declared: Row, family: str, data_
 
 def attempts_before(transaction: Transaction, campaign: str, data_hash: str) -> int:
     """How many attempts on rows of these rows' family came before the campaign's next."""
+    data_hash = transaction.registered_hash(data_hash)
     rows = [
         row
         for row in transaction.all(schema.registrations, data_hash=data_hash)

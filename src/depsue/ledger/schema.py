@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from depsue import codec
 from depsue.database import Migration, Schema, table
+from depsue.ledger.records import ErasedPart
 
 T = TypeVar("T")
 
@@ -31,6 +33,8 @@ registrations = table(
 supplements = table("depsue_supplements", "id campaign round data_hash rows source summary")
 families = table("depsue_families", "id name terms")
 pins = table("depsue_pins", "id campaign round hashes")
+erasures = table("depsue_erasures", "id campaign unit parts")
+completions = table("depsue_erasures_done", "id erasure_id campaign counts")
 identity = table("depsue_identity", "id name")
 RECORDS = (
     journal,
@@ -44,21 +48,28 @@ RECORDS = (
     verdicts,
     deployments,
     pins,
+    erasures,
+    completions,
 )
 """In an order in which none points at a later one."""
 
 _FINISHED = journal.alias("finished")
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
-        ("settings", "summary", "trained_on", "fixed", "declared", "terms", "hashes"), json.loads
+        ("settings", "summary", "trained_on", "fixed", "declared", "terms", "hashes", "counts"),
+        json.loads,
     ),
     **dict.fromkeys(("at", "finished_at"), datetime.fromisoformat),
     **dict.fromkeys(("passed", "retries"), bool),
+    "parts": lambda text: codec.decode(text, tuple[ErasedPart, ...], what="an erasure"),
 }
 
 
 def rows_of(records: sa.TableClause, **where: object) -> sa.Select[Any]:
-    """The rows of a table with who and when, oldest first; of `reads`, with their verdicts."""
+    """The rows of a table with who and when, oldest first.
+
+    Reads come with their verdicts, erasures with their completion.
+    """
     by, at = journal.c.who.label("by"), journal.c.at
     columns: list[Any] = [records, by] if records is journal else [records, by, at]
     source: sa.FromClause = records
@@ -69,13 +80,19 @@ def rows_of(records: sa.TableClause, **where: object) -> sa.Select[Any]:
         source = source.outerjoin(_FINISHED, _FINISHED.c.id == verdicts.c.id)
         columns += [verdicts.c[name] for name in ("passed", "certified", "certificate", "note")]
         columns += [_FINISHED.c.at.label("finished_at"), _FINISHED.c.who.label("finished_by")]
+    if records is erasures:
+        source = source.outerjoin(completions, completions.c.erasure_id == erasures.c.id)
+        source = source.outerjoin(_FINISHED, _FINISHED.c.id == completions.c.id)
+        columns += [completions.c.counts, _FINISHED.c.at.label("finished_at")]
+        columns += [_FINISHED.c.who.label("finished_by")]
     conditions = [records.c[name] == value for name, value in where.items()]
     return sa.select(*columns).select_from(source).where(*conditions).order_by(records.c.id)
 
 
 def record(kind: type[T], row: sa.Row[Any]) -> T:
     """A row as the frozen record that readers get."""
-    values = {field.name: row._mapping[field.name] for field in fields(kind)}  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    values = {name: row._mapping[name] for name in names if name in row._mapping}
     for name in _FROM_TEXT.keys() & values.keys():
         if values[name] is not None:
             values[name] = _FROM_TEXT[name](values[name])
@@ -143,6 +160,12 @@ _KEPT_ATTEMPTS = (
 )
 _PINS = f"""CREATE TABLE depsue_pins ({_RECORD}, {_OF_A_ROUND.format(first=0)},
  hashes TEXT NOT NULL)"""
+_ERASURES = f"""CREATE TABLE depsue_erasures ({_RECORD},
+ campaign TEXT NOT NULL REFERENCES depsue_campaigns (name),
+ unit TEXT NOT NULL CHECK (length(unit) = 64), parts TEXT NOT NULL)"""
+_ERASURES_DONE = f"""CREATE TABLE depsue_erasures_done ({_RECORD},
+ erasure_id BIGINT NOT NULL UNIQUE REFERENCES depsue_erasures (id),
+ campaign TEXT NOT NULL REFERENCES depsue_campaigns (name), counts TEXT NOT NULL)"""
 _REFUSE = """CREATE OR REPLACE FUNCTION depsue_append_only() RETURNS trigger LANGUAGE plpgsql AS
  $$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"""
 
@@ -208,6 +231,8 @@ SCHEMA = Schema(
         Migration(
             both=("ALTER TABLE depsue_deployments ADD COLUMN secret TEXT NOT NULL DEFAULT ''",)
         ),
+        # a unit's rows may be erased; what is missing since then is recorded
+        Migration(both=(_ERASURES, _ERASURES_DONE)),
     ),
     finish=_append_only,
     absent="check the address, or create a campaign there first",

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
 import sqlalchemy as sa
 
+from depsue.data.logs import ErasedRows
 from depsue.errors import ConfigError, require, short
 from depsue.ledger import schema
-from depsue.ledger.records import checked_hash, checked_json, checked_name
+from depsue.ledger.records import (
+    ErasureRecord,
+    ObservationRecord,
+    checked_hash,
+    checked_json,
+    checked_name,
+)
 
 Row = sa.Row[Any]
 
@@ -123,14 +131,50 @@ class Transaction:
         )
         return campaign
 
-    def observation(self, campaign: str, round: int) -> Row | None:
-        """What a round observed: its rows with all that was added to them, if there are any."""
-        added = self.all(schema.supplements, campaign=campaign, round=round)
-        if added:
-            return added[-1]
-        return self.first(schema.observations, campaign=campaign, round=round)
+    def observations(self, campaign: str) -> dict[int, ObservationRecord]:
+        """What was observed, by round: with all that was added, without what was erased."""
+        steps = [
+            *self.all(schema.observations, campaign=campaign),
+            *self.all(schema.supplements, campaign=campaign),
+            *self.all(schema.erasures, campaign=campaign),
+        ]
+        observed: dict[int, ObservationRecord] = {}
+        for row in sorted(steps, key=lambda step: int(step.id)):
+            if "parts" not in row._mapping:
+                record = schema.record(ObservationRecord, row)
+                before = observed.get(record.round, record)
+                observed[record.round] = replace(record, erased=before.erased)
+                continue
+            for part in schema.record(ErasureRecord, row).parts:
+                before = observed[part.round]
+                gone = ErasedRows(
+                    part.data, part.erased, part.places, part.values, part.certifying, row.at
+                )
+                observed[part.round] = replace(
+                    before,
+                    data_hash=part.data_hash,
+                    rows=part.rows,
+                    summary=part.summary,
+                    erased=(*before.erased, gone),
+                )
+        return dict(sorted(observed.items()))
 
-    def require_begun(self, campaign: str, round: int) -> Row:
+    def observation(self, campaign: str, round: int) -> ObservationRecord | None:
+        """What a round observed: its rows with all that was added to them, if there are any."""
+        return self.observations(campaign).get(round)
+
+    def registered_hash(self, data_hash: str) -> str:
+        """The hash that rows were registered with, where some were erased since."""
+        before = {
+            part.data_hash: part.data
+            for row in self.all(schema.erasures)
+            for part in schema.record(ErasureRecord, row).parts
+        }
+        while data_hash in before:
+            data_hash = before[data_hash]
+        return data_hash
+
+    def require_begun(self, campaign: str, round: int) -> ObservationRecord:
         """Refuse a round that has not begun; the observation before it."""
         before = self.observation(campaign, round - 1)
         if before is None:
@@ -141,7 +185,7 @@ class Transaction:
             )
         return before
 
-    def require_current(self, campaign: str, round: int) -> Row:
+    def require_current(self, campaign: str, round: int) -> ObservationRecord:
         """Refuse a round that has not begun or is over; the observation before it."""
         before = self.require_begun(campaign, round)
         over = self.first(schema.observations, campaign=campaign, round=round)

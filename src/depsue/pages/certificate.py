@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from depsue.campaigns import Story
 from depsue.campaigns.records import CandidateTest, LadderLevel
-from depsue.certificates import Certificate, Verdict
+from depsue.certificates import Certificate, Verdict, Verification
 from depsue.pages.jobs import Job
 from depsue.pages.rendering import certificate_path
 from depsue.pages.words import utc
@@ -36,6 +36,7 @@ class Recomputation:
         at: when it was done, or begun.
         equal: whether everything came out the same; None before it is known.
         differences: in words.
+        missing: what users had erased since, and cannot be recomputed, in words.
         problem: why it could not be done; "" if it could.
     """
 
@@ -43,6 +44,7 @@ class Recomputation:
     at: str
     equal: bool | None = None
     differences: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     problem: str = ""
 
 
@@ -212,4 +214,7 @@ def _recomputation(job: Job) -> Recomputation:
         return Recomputation(True, at)
     if job.problem:
         return Recomputation(False, at, problem=job.problem)
-    return Recomputation(False, at, equal=not job.result, differences=tuple(job.result))
+    found: Verification = job.result
+    return Recomputation(
+        False, at, equal=found.equal, differences=found.differences, missing=found.missing
+    )

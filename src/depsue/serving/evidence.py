@@ -70,6 +70,8 @@ class JudgedRows:
         within: (n,) which rows a promise is about, by name; a promise that is not here is about
             all.
         unit: (n,) of the decision, where the promise is over units.
+        erased: (n,) of a decision that was erased, the largest pi0 / p that it may have had; NaN of
+            all others. Nothing else is known of it, so it counts at its worst. None if none was.
         audited: (m,) rows whose distribution was computed again, ascending.
         places: (m,) in [0, 1], of their actions in their distributions.
         wrong: how many of them were logged with another probability.
@@ -83,6 +85,7 @@ class JudgedRows:
     rewards: Mapping[str, FloatArray]
     within: Mapping[str, Mask]
     unit: Sequence[Hashable] | None = None
+    erased: FloatArray | None = None
     audited: IntArray | None = None
     places: FloatArray | None = None
     wrong: int = 0
@@ -150,7 +153,8 @@ class FloorPart(EvidencePart):
     def values(self, rows: JudgedRows) -> tuple[IntArray, FloatArray]:
         """(rows, values): (m,) rows that the promise is about, and need - y of each; checked.
 
-        A reward outside its range counts as the reward within it that is worst for the promise.
+        A reward outside its range counts as the reward within it that is worst for the promise. An
+        erased decision counts at its worst: so evidence never shrinks by an erasure.
         """
         every = np.arange(len(rows))
         mask = rows.within.get(self.promise.name)
@@ -162,8 +166,25 @@ class FloorPart(EvidencePart):
         worst = np.where(weight > 0, 0.0, self.r_max)
         reward = np.where((reward >= 0) & (reward <= self.r_max), reward, worst)
         values = self.need - reward * weight
+        if rows.erased is not None:
+            gone = ~np.isnan(rows.erased[at])
+            values[gone] = self.need + self._loss_at_most(rows, at[gone])
         self.mixture.check(values)
         return at, values
+
+    def _loss_at_most(self, rows: JudgedRows, at: IntArray) -> FloatArray:
+        """(m,) how far below 0 the terms of erased decisions may have been.
+
+        A reward of 0 is the worst where pi0's part does not count, the largest one where it does.
+        """
+        ratio = self.promise.floor.ratio
+        if ratio is None:
+            return np.zeros(len(at))
+        if self.by == "holdout":  # who decided is still known
+            w0 = np.where(rows.held[at], 1 / np.maximum(rows.holdout[at], 1e-9), 0.0)
+        else:
+            w0 = np.asarray(rows.erased)[at]
+        return np.asarray(ratio * self.r_max * w0)
 
     def hold(self, values: FloatArray, unit: IntArray | None) -> None:
         """Take in (n,) values of a cycle that is not over.

@@ -13,6 +13,7 @@ holdout's decisions are left out.
 from __future__ import annotations
 
 import io
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
 
 _decode = msgspec.json.decode
+EXPORTS = "exports.jsonl"
+"""Which files rows were exported to, so that an erasure finds them."""
 COLUMNS = (
     "policy",
     "decided_by",
@@ -58,7 +61,8 @@ class Exported:
         mapping: the TOML file that says which column is what.
         rows: decisions of the policy, and of its holdout where that is part of what drew them.
         share: of the holdout in what drew the rows; 0 where its decisions are not among them.
-        holdout, fallback, restricted, open, twins: decisions that are not among them, and why.
+        holdout, fallback, restricted, open, twins, erased: decisions that are not among them, and
+            why.
     """
 
     path: Path
@@ -70,6 +74,7 @@ class Exported:
     restricted: int
     open: int
     twins: int
+    erased: int
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -86,6 +91,7 @@ class Exported:
                 ),
                 (self.open, "that still wait for rewards"),
                 (self.twins, "of keys that were decided on both sides of an outage"),
+                (self.erased, "that were erased"),
             )
             if count
         )
@@ -93,8 +99,8 @@ class Exported:
     @property
     def decisions(self) -> int:
         """All decisions of the round, whoever took them."""
-        left_out = self.holdout + self.fallback + self.restricted + self.open + self.twins
-        return self.rows + left_out
+        by_others = self.holdout + self.fallback
+        return self.rows + by_others + self.restricted + self.open + self.twins + self.erased
 
     def __str__(self) -> str:
         more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
@@ -174,7 +180,9 @@ def export_logs(
     share = shares[0] if len(shares) == 1 else 0.0
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
     until = (time.time() if now is None else now) - settings.wait
-    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "twins": store.twins(k)}
+    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "erased": 0}
+    left_out["twins"] = store.twins(k)
+    left_out["erased"] = sum(tombstones.decisions for tombstones in store.erased(k))
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
         wanted = _closed_of_policy(columns, hash, until, share > 0, left_out)
@@ -190,6 +198,7 @@ def export_logs(
     )
     import polars as pl
 
+    _note_export(campaign.files.folder, out)  # first: an erasure must find the file
     buffer = io.BytesIO()
     table = pl.concat(tables, how="vertical_relaxed")  # a segment may be 5 here and "5" there
     table.write_parquet(buffer)
@@ -197,6 +206,25 @@ def export_logs(
     mapping_file = out.with_suffix(".toml")
     write_file(mapping_file, to_toml(as_exported(mapping, share)).encode())
     return Exported(out, mapping_file, len(table), share, **left_out)
+
+
+def exported_files(folder: Path) -> list[Path]:
+    """Files that rows of a campaign were exported to, in its folder or elsewhere."""
+    listed = folder / EXPORTS
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    paths = [folder / _decode(line) for line in lines]  # an absolute path stays as it is
+    return sorted({*paths, *folder.glob("round-*/served.parquet")})
+
+
+def _note_export(folder: Path, path: Path) -> None:
+    """Add a line; several processes may do so at once."""
+    if folder / path not in exported_files(folder):
+        inside = path.absolute().is_relative_to(folder.absolute())  # moves with the folder
+        name = path.absolute().relative_to(folder.absolute()) if inside else path.absolute()
+        with (folder / EXPORTS).open("ab") as file:
+            file.write(msgspec.json.encode(str(name)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def reported_rewards(

@@ -22,7 +22,7 @@ import fcntl
 import logging
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,6 +241,55 @@ class Journal:
         if not self._segments:  # a line that was damaged meanwhile was counted, too
             self.waiting = 0
 
+    def of_unit(self, units: Collection[str]) -> JournalLine:
+        """What waits of a unit, whoever wrote it; of all files together.
+
+        Args:
+            units: the unit, as requests may have named it (`unit_texts`).
+        """
+        lines = [line for path in self._paths() for line in self._lines_in(path) if line]
+        decisions = [each for line in lines for each in line.decisions if each.unit in units]
+        ids = {each.id for each in decisions}
+        rewards = [each for line in lines for each in line.rewards if each.decision in ids]
+        return JournalLine(decisions, rewards)
+
+    def erase(self, units: Collection[str], ids: Collection[str]) -> int:
+        """Rewrite the files without a unit's decisions and rewards; how many files could not be.
+
+        Those are of services that run. What they replay is erased as it comes into the store.
+
+        Args:
+            units: as for `of_unit`.
+            ids: of decisions whose rewards go, too.
+        """
+        gone = {*ids, *(each.id for each in self.of_unit(units).decisions)}
+        in_use = 0
+        for path in self._paths():
+            segment = _locked(path, checked=path.parent == self._folder)
+            if segment is None:
+                in_use += 1
+                continue
+            try:
+                _rewrite(path, b"".join(_without(path, segment.checked, units, gone)))
+            finally:
+                os.close(segment.file)
+        for folder in (self._folder, self._before):
+            for path in folder.glob(f"*{DAMAGED}"):  # no line of these can be read
+                named = [f'"unit":{unit}'.encode() for unit in units]
+                named += [id.encode() for id in gone]
+                lines = path.read_bytes().splitlines(keepends=True)
+                rest = [line for line in lines if not any(name in line for name in named)]
+                if len(rest) < len(lines):
+                    _rewrite(path, b"".join(rest))
+        return in_use
+
+    def _lines_in(self, path: Path) -> Iterator[JournalLine | None]:
+        """The whole lines of a file; None for a damaged one."""
+        checked = path.parent == self._folder
+        for text in path.read_bytes().splitlines(keepends=True):
+            if text.endswith(b"\n"):
+                yield _decoded(text, checked=checked)
+
     def _paths(self) -> list[Path]:
         """All files with lines, oldest first; those of the first version are older than any."""
         before = self._before / "spool.jsonl"
@@ -332,6 +381,37 @@ def _locked(path: Path, *, checked: bool) -> _Segment | None:
         os.close(file)
         return None
     return _Segment(path, file, checked)
+
+
+def _without(
+    path: Path, checked: bool, units: Collection[str], ids: Collection[str]
+) -> Iterator[bytes]:
+    """The lines of a file, as bytes, without a unit's decisions and rewards."""
+    for text in path.read_bytes().splitlines(keepends=True):
+        line = _decoded(text, checked=checked)
+        if line is None or not text.endswith(b"\n"):
+            # damaged, or never answered; set aside when a service starts, if it is not the unit's
+            named = (f'"unit":{unit}'.encode() for unit in units)
+            if text.endswith(b"\n") and not any(name in text for name in named):
+                yield text
+            continue
+        decisions = [each for each in line.decisions if each.unit not in units]
+        decisions = [each for each in decisions if each.id not in ids]
+        rewards = [each for each in line.rewards if each.decision not in ids]
+        if (len(decisions), len(rewards)) == (len(line.decisions), len(line.rewards)):
+            yield text
+        elif decisions or rewards:
+            left = _encode(JournalLine(decisions, rewards, line.in_doubt))
+            yield _with_checksum(left) if checked else left + b"\n"
+
+
+def _rewrite(path: Path, content: bytes) -> None:
+    """Put other content in place of a file's; a file without content is removed."""
+    if content:
+        write_file(path, content, private=True)
+    else:
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def _with_checksum(text: bytes) -> bytes:

@@ -70,7 +70,7 @@ LEAST = 1e-150
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
-           "context", "unit", "candidates")  # fmt: skip
+           "context", "unit", "candidates", "erased")  # fmt: skip
 
 
 class MonitorState(StrEnum):
@@ -376,6 +376,7 @@ class ClosedDecisions:
         holdout: (n,) its share at the time.
         unit: (n,) as requested.
         rewards: as `Store.read` gives them.
+        erased: (n,) of tombstones the largest pi0 / p that they may have had; NaN of all others.
     """
 
     ids: list[str]
@@ -389,22 +390,28 @@ class ClosedDecisions:
     holdout: FloatArray
     unit: list[str | None]
     rewards: Sequence[Any]
+    erased: FloatArray
 
     @classmethod
     def of(cls, rows: Sequence[Any], rewards: Sequence[Any]) -> ClosedDecisions:
         """From rows of the store."""
+        gone = np.array([row.erased is not None for row in rows])
+        p_policy, p_pi0 = (
+            np.array([getattr(row, p) for row in rows]) for p in ("p_policy", "p_pi0")
+        )
         return cls(
             ids=[row.id for row in rows],
             at=np.array([row.at for row in rows], dtype=np.float64),
-            contexts=[msgspec.json.decode(row.context) for row in rows],
+            contexts=[msgspec.json.decode(row.context) if row.context else {} for row in rows],
             action=np.array([row.action for row in rows]),
             held=np.array([row.decided_by == "holdout" for row in rows]),
             propensity=np.array([row.propensity for row in rows]),
-            p_policy=np.array([row.p_policy for row in rows]),
-            p_pi0=np.array([row.p_pi0 for row in rows]),
+            p_policy=np.where(gone, 1.0, p_policy),
+            p_pi0=np.where(gone, 1.0, p_pi0),
             holdout=np.array([row.holdout for row in rows]),
-            unit=[row.unit for row in rows],
+            unit=[row.unit if row.erased is None else f"erased {row.erased}" for row in rows],
             rewards=rewards,
+            erased=np.where(gone, p_pi0, np.nan),
         )
 
     def __len__(self) -> int:
@@ -427,7 +434,8 @@ class ClosedDecisions:
         if promise.segment is None:
             return np.ones(len(self), dtype=bool)
         column, value = promise.segment
-        return np.array([as_text(row.get(column)) == as_text(value) for row in self.contexts])
+        within = [as_text(row.get(column)) == as_text(value) for row in self.contexts]
+        return np.array(within) | ~np.isnan(self.erased)  # perhaps it was in the segment
 
 
 class ContextDrift:
@@ -481,6 +489,7 @@ class MonitorRun:
         mismatched: rewards that name another item than was decided.
         unusable: rewards outside their range; each counts at its worst for its promise.
         unjudged: decisions whose probabilities are outside their range, which no test can use.
+        erased: decisions that were erased on request; each counts at its worst.
         set_aside: decisions of the policy that were stamped ahead of the clock.
     """
 
@@ -496,6 +505,7 @@ class MonitorRun:
     unusable: int = 0
     unjudged: int = 0
     set_aside: int = 0
+    erased: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
@@ -542,6 +552,7 @@ class MonitorRun:
             wait=self.settings.wait,
             columns=COLUMNS,
             limit=self._limit,
+            erased=True,
         )
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
@@ -558,8 +569,10 @@ class MonitorRun:
         self.set_aside += len(own) - len(counted)
         # rows that were not judged are read again; those that were must not be judged twice
         self.after = int(rows[-1].seq)
-        if closed is not None:
-            self._note(closed)
+        live = [row for row in counted if row.erased is None]
+        self.erased += len(counted) - len(live)
+        if live:
+            self._note(ClosedDecisions.of(live, rewards))
         return len(rows)
 
     @property
@@ -578,6 +591,9 @@ class MonitorRun:
         if self.unjudged:
             words = f"{self.unjudged:,} decisions have probabilities outside their range"
             findings.append(MonitorFinding("unusable probabilities", MonitorState.WATCH, words))
+        if self.erased:
+            words = f"{self.erased:,} decisions were erased, and count at their worst"
+            findings.append(MonitorFinding("erased decisions", MonitorState.HEALTHY, words))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
             findings.append(MonitorFinding("shown items", MonitorState.WATCH, words))
@@ -656,6 +672,7 @@ class MonitorRun:
                 rewards=rewards,
                 within=within,
                 unit=closed.unit,
+                erased=closed.erased,
                 audited=audited,
                 places=places,
                 wrong=wrong,
@@ -670,7 +687,10 @@ class MonitorRun:
 
     def _audited(self, closed: ClosedDecisions) -> tuple[IntArray, FloatArray, int]:
         """(rows, places, wrong) of some rows whose distributions are computed again."""
-        sample = np.arange(0, len(closed), max(1, len(closed) // AUDITED))
+        live = np.flatnonzero(np.isnan(closed.erased))
+        sample = live[:: max(1, len(live) // AUDITED)]
+        if not len(sample):
+            return sample, np.zeros(0), 0
         contexts = self.served.reader.contexts([closed.contexts[k] for k in sample])
         own, base = self.served.distributions(contexts)
         pi = np.where(closed.held[sample][:, None], base, own)[:, self._order]

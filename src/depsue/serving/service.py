@@ -209,7 +209,8 @@ class Service:
         self.campaign, self.settings = campaign, settings
         self._clock, self._refresh = clock, refresh
         folder, address = campaign.files.folder, store_address(campaign, store)
-        self.store = Store(address, campaign.name, writing=True)
+        secret = secret_of(campaign)
+        self.store = Store(address, campaign.name, writing=True, hidden=secret.hidden)
         self.reader = Store(address, campaign.name)
         self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
@@ -221,7 +222,7 @@ class Service:
             lambda: self.served,
             self.fallback,
             settings,
-            secret_of(campaign),
+            secret,
             clock=clock,
         )
         self._events = EventLog(self.reader, self.worker.writer.record)
@@ -232,6 +233,7 @@ class Service:
         self.account = RoundAccount.of(campaign, self.served, settings)
         """What the round has served so far."""
         self._deciding: tuple[tuple[str, bool, int, str], float | None] | None = None
+        self._erasures = (0, 0)
         self._ending = threading.Event()
         # the watcher looks, and so does a person's request that resumes the policy
         self._turning = threading.Lock()
@@ -454,10 +456,26 @@ class Service:
         """The newest decisions; a StoreGone while the store cannot be read."""
         return recent_decisions(self.reader, self.served.catalogue)
 
+    def forget_erased(self) -> None:
+        """Forget decisions that another process erased from the store.
+
+        Again one turn later: a batch that was under way may have brought them back.
+        """
+        before, self._erasures = self._erasures, (self._erasures[1], self.reader.erasures())
+        if before != self._erasures:
+            self.worker.writer.forget_recent()
+
     def turn(self) -> None:
         """One turn of the watcher: each step is tried, whatever became of the one before."""
         with self._turning:
-            for step in (self.take_up, self._stops.settle, self.look, self.count):
+            steps = (
+                self.take_up,
+                self.forget_erased,
+                self._stops.settle,
+                self.look,
+                self.count,
+            )
+            for step in steps:
                 try:
                     step()
                 except StoreGone:

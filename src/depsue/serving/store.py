@@ -5,7 +5,15 @@ keeps a second service out; everybody else opens it read-only (`depsue.database`
 On PostgreSQL several services write to one store.
 
 **Keys.** The first decision of a key that reaches the store is the decision of that key, for good.
-Whoever writes another one is told the first, read in the same transaction. Nothing is deleted.
+Whoever writes another one is told the first, read in the same transaction. Nothing is deleted,
+with one exception:
+
+**Erasures.** On a user's request the decisions of a unit become tombstones, and their rewards are
+deleted (`Store.erase`). A tombstone is a row with its id, place, time, round, policy and who
+decided; context, unit, action and probabilities are gone, and in place of the key there is a keyed
+hash of it. So a retry of the key is recognised and refused, a replay of the decision changes
+nothing, and rewards that come later are dropped. A service that was cut off may still bring
+decisions of before the erasure; they become tombstones as they come in.
 
 **Twins.** A service that cannot reach the store decides without it (`writing`). If a key was
 decided in the store and outside, both decisions were answered, so both are stored. The one that
@@ -20,7 +28,9 @@ A store has a version (`SCHEMA`). Opening one that an older depsue wrote brings 
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -43,12 +53,14 @@ from depsue.database import (
     schema_version,
     table,
 )
-from depsue.errors import FileError, require
+from depsue.errors import ConfigError, FileError, require
 from depsue.files import PRIVATE, hold_file
 from depsue.serving.messages import DecidedBy, DecisionReply
 
 AT_ONCE = 20_000
 """Rows that are read or written at once."""
+ERASED = "erased"
+"""Why a tombstone has no context."""
 
 EventKind = Literal["watch", "stop", "resume"]
 
@@ -59,6 +71,36 @@ class StoreGone(FileError):
 
 class InDoubt(StoreGone):
     """A commit got no reply: what it wrote is in the store, or it is not."""
+
+
+class KeyErased(ConfigError):
+    """A key's decision was erased.
+
+    Args:
+        keys: which keys.
+    """
+
+    def __init__(self, keys: Collection[str]) -> None:
+        super().__init__(
+            "a key names one decision, and the decision of this key was erased",
+            cure="send a new key for a new request",
+        )
+        self.keys = frozenset(keys)
+
+
+@dataclass(frozen=True)
+class ErasedCounts:
+    """What the store has of a unit, or what was taken out of it.
+
+    Args:
+        ids: of the decisions.
+        rewards: how many of these.
+        last: the largest place of a decision that was looked at.
+    """
+
+    ids: tuple[str, ...]
+    rewards: int
+    last: int = 0
 
 
 class Decision(msgspec.Struct):
@@ -153,12 +195,13 @@ class MonitorEvent:
 decisions = table(
     "serving_decisions",
     "seq campaign id at round policy decided_by why action propensity p_policy p_pi0 holdout "
-    "context unit key candidates twin",
+    "context unit key candidates twin erased",
 )
 rewards = table("serving_rewards", "decision name event value received shown")
 events = table("serving_events", "seq campaign at kind round policy reason by after id stops")
 aside = table("serving_set_aside", "campaign seq")
-_OF_DECISION = [column for column in decisions.c if column.name not in ("seq", "campaign", "twin")]
+erased_units = table("serving_erased_units", "campaign unit at")
+_OF_DECISION = [decisions.c[field.name] for field in msgspec.structs.fields(Decision)]
 
 
 class Store:
@@ -168,10 +211,19 @@ class Store:
         address: a file, or postgresql://...
         campaign: whose.
         writing: whether this process may write; to a file only one may.
+        hidden: the keyed hash of a purpose and a name (`Secret.hidden`), by which erased units and
+            keys are known again; None where nothing is decided.
     """
 
-    def __init__(self, address: str | Path, campaign: str, *, writing: bool = False) -> None:
-        self.campaign, self._writing = campaign, writing
+    def __init__(
+        self,
+        address: str | Path,
+        campaign: str,
+        *,
+        writing: bool = False,
+        hidden: Callable[[str, str], str] | None = None,
+    ) -> None:
+        self.campaign, self._writing, self._hidden = campaign, writing, hidden
         url = parse_address(address, _PROFILE.what)
         self.database = Database(url, _PROFILE, wait=_WAIT)
         self._reader = Database(url, _PROFILE, wait=_WAIT, read_only=True)
@@ -239,6 +291,8 @@ class Store:
             made: decisions.
             earned: rewards.
             check: is given what is returned, before the commit; if it raises, nothing is written.
+
+        Raises `KeyErased`, and writes nothing, where a key's decision was erased.
         """
         # in one order everywhere, so that no two services ever wait for each other
         rows = sorted(made, key=lambda decision: decision.key or "")
@@ -248,6 +302,9 @@ class Store:
                 ids = {decision.key: decision.id for decision in rows if decision.key is not None}
                 stored = self._of_keys(connection, [*ids])
                 first = {key: known for key, known in stored.items() if known.id != ids[key]}
+            # after the insert: it has waited for an erasure of these keys that was under way
+            if erased := self._erased_keys(connection, [each.key for each in rows if each.key]):
+                raise KeyErased(erased)
             if check is not None:
                 check(first)
             self._add_rewards(connection, earned)
@@ -267,13 +324,89 @@ class Store:
         """
         twins: list[Decision] = []
         with self._committing() as connection:
+            # decided again while the store could not be asked: a twin of what was erased
+            again = self._erased_keys(connection, [each.key for each in made if each.key])
+            if again:
+                twins = [each for each in made if each.key in again and each.id not in in_doubt]
+                self._add(connection, twins, twin=True)
+                made = [each for each in made if each.key not in again]
             if self._add(connection, made) < len(made):
                 stored = self._stored(connection, [decision.id for decision in made])
                 known = stored | set(in_doubt)
-                twins = [decision for decision in made if decision.id not in known]
-                self._add(connection, twins, twin=True)
+                new = [decision for decision in made if decision.id not in known]
+                self._add(connection, new, twin=True)
+                twins = [*twins, *new]
+            self._bury_late(connection, [*made, *twins])
             self._add_rewards(connection, earned)
         return len(twins)
+
+    def erased_keys(self, keys: Sequence[str]) -> set[str]:
+        """Those of the keys whose decision was erased."""
+        if not keys:
+            return set()
+        with self._reading() if self._connection is None else self._transaction() as connection:
+            return self._erased_keys(connection, keys)
+
+    def of_unit(self, unit: str, *, after: int = 0) -> ErasedCounts:
+        """What the store has of a unit.
+
+        Args:
+            unit: its id, as text: the number 7 and the text "7" are the same unit.
+            after: look at decisions after this place only.
+        """
+        with self._reading() as connection:
+            return self._of_unit(connection, unit, after)
+
+    def erase(self, unit: str, at: float) -> ErasedCounts:
+        """Make tombstones of a unit's decisions and delete their rewards; what was taken out.
+
+        On PostgreSQL services may go on: they wait while the tables are locked for a moment. In a
+        file the old content is overwritten, in the write-ahead log too.
+
+        Args:
+            unit: as for `of_unit`.
+            at: decisions up to this time that a cut-off service brings later are erased as well.
+        """
+        if self._hidden is None:
+            raise RuntimeError("an erasure needs the campaign's secret")
+        hashed = self._hidden("unit", unit)
+        done = self.of_unit(unit)  # the long look, before anybody has to wait
+        with self._committing() as connection:
+            if not self.is_file:
+                tables = f"{decisions.name}, {rewards.name}, {erased_units.name}"
+                connection.exec_driver_sql(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
+            late = self._of_unit(connection, unit, done.last)
+            ids = [*done.ids, *late.ids]
+            count = self._bury(connection, ids, hashed)
+            values = {"campaign": self.campaign, "unit": hashed, "at": at}
+            connection.execute(sa.insert(erased_units).values(**values))
+        self._overwrite()
+        return ErasedCounts(tuple(ids), count, late.last)
+
+    def _overwrite(self) -> None:
+        """Leave nothing of what was deleted in the file, or in the database's tables."""
+        self.close()
+        connection = self.database.connect(writing=True)
+        with self.database.translating():
+            try:
+                if self.is_file:
+                    raw = connection.connection.driver_connection
+                    assert raw is not None
+                    raw.execute("VACUUM")
+                    busy, *_ = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    require(
+                        not busy,
+                        "nobody reads the file of decisions while what was erased is overwritten",
+                        found=f"another process reads {self.name}",
+                        cure="close it, and run the same command again",
+                        error=StoreGone,
+                    )
+                else:
+                    own = connection.execution_options(isolation_level="AUTOCOMMIT")
+                    own.exec_driver_sql(f"VACUUM {decisions.name}, {rewards.name}")
+            finally:
+                connection.close()
+        self.open()
 
     def by_key(self, keys: Sequence[str]) -> dict[str, Decision]:
         """The decisions of these keys, but for twins."""
@@ -342,10 +475,12 @@ class Store:
         where: Sequence[sa.ColumnElement[bool]] = (),
         columns: Sequence[str] = (),
         limit: int = AT_ONCE,
+        erased: bool = False,
     ) -> tuple[list[sa.Row[Any]], list[sa.Row[Any]]]:
         """(decisions, their rewards), in the order of `seq`, up to the first that is still open.
 
-        Twins are left out.
+        Twins are left out, and tombstones unless they are asked for. Of a tombstone `p_pi0` is the
+        largest pi0 / p that it may have had, rounded up to a power of two; nothing else is known.
 
         Args:
             after: the last `seq` that is known already.
@@ -356,6 +491,7 @@ class Store:
             where: further conditions.
             columns: of decisions, beside seq, id and at; () for all.
             limit: rows at most.
+            erased: whether to give tombstones, too.
         """
         names = dict.fromkeys(["seq", "id", "at", *(columns or (c.name for c in decisions.c))])
         selected: list[sa.ColumnElement[Any]] = [decisions.c[name] for name in names]
@@ -371,6 +507,8 @@ class Store:
             .order_by(decisions.c.seq)
             .limit(limit)
         )
+        if not erased:
+            query = query.where(decisions.c.erased.is_(None))
         with self._reading() as connection:
             rows = list(connection.execute(query).all())
             if until is not None:
@@ -429,6 +567,34 @@ class Store:
             counts["rewards"] = int(connection.scalar(all_rewards) or 0)
         return {**counts, "twins": self.twins()}
 
+    def erased(self, round: int | None = None) -> list[sa.Row[Any]]:
+        """(policy, decided_by, count) of tombstones, of one round or of all; without twins."""
+        what = (decisions.c.policy, decisions.c.decided_by)
+        query = (
+            sa.select(*what, sa.func.count().label("decisions"))
+            .where(decisions.c.campaign == self.campaign, decisions.c.erased.is_not(None))
+            .where(sa.not_(decisions.c.twin))
+            .group_by(*what)
+        )
+        if round is not None:
+            query = query.where(decisions.c.round == round)
+        with self._reading() as connection:
+            return list(connection.execute(query))
+
+    def tombstones_of(self, hashed: str) -> set[str]:
+        """Ids of the decisions of a unit that were erased; the unit by its keyed hash."""
+        query = sa.select(decisions.c.id).where(
+            decisions.c.campaign == self.campaign, decisions.c.erased == hashed
+        )
+        with self._reading() as connection:
+            return set(connection.scalars(query))
+
+    def erasures(self) -> int:
+        """How many erasures there were."""
+        count = sa.select(sa.func.count()).where(erased_units.c.campaign == self.campaign)
+        with self._reading() as connection:
+            return int(connection.scalar(count) or 0)
+
     def twins(self, round: int | None = None) -> int:
         """Decisions that are marked as twins, of one round or of all."""
         count = sa.select(sa.func.count()).where(
@@ -454,6 +620,8 @@ class Store:
         return new
 
     def _add_rewards(self, connection: sa.Connection, earned: Sequence[Reward]) -> None:
+        gone = self._erased_ids(connection, [reward.decision for reward in earned])
+        earned = [reward for reward in earned if reward.decision not in gone]
         taken = ", ".join(f"{name} = excluded.{name}" for name in ("value", "received", "shown"))
         statement = (
             f"{self._insert(rewards, Reward.__struct_fields__)} "
@@ -478,10 +646,107 @@ class Store:
                 decisions.c.campaign == self.campaign,
                 decisions.c.key.in_(chunk),
                 sa.not_(decisions.c.twin),
+                decisions.c.erased.is_(None),
             )
             for row in connection.execute(query):
                 by_key[row.key] = Decision(**row._asdict())
         return by_key
+
+    def _any_erased(self, connection: sa.Connection) -> bool:
+        """Whether there is a tombstone; so what was never erased costs next to nothing."""
+        query = sa.select(decisions.c.seq).where(
+            decisions.c.campaign == self.campaign, decisions.c.erased.is_not(None)
+        )
+        return connection.execute(query.limit(1)).first() is not None
+
+    def _erased_keys(self, connection: sa.Connection, keys: Sequence[str]) -> set[str]:
+        """Those of the keys whose decision was erased."""
+        if self._hidden is None or not keys or not self._any_erased(connection):
+            return set()
+        by_hash = {self._hidden("key", key): key for key in keys}
+        erased: set[str] = set()
+        for chunk in _chunks([*by_hash]):
+            query = sa.select(decisions.c.key).where(
+                decisions.c.campaign == self.campaign,
+                decisions.c.key.in_(chunk),
+                sa.not_(decisions.c.twin),
+                decisions.c.erased.is_not(None),
+            )
+            erased.update(by_hash[known] for known in connection.scalars(query))
+        return erased
+
+    def _erased_ids(self, connection: sa.Connection, ids: Sequence[str]) -> set[str]:
+        """Those of the decisions that are tombstones."""
+        if not ids or not self._any_erased(connection):
+            return set()
+        erased: set[str] = set()
+        for chunk in _chunks(ids):
+            query = sa.select(decisions.c.id).where(
+                decisions.c.id.in_(chunk), decisions.c.erased.is_not(None)
+            )
+            erased.update(connection.scalars(query))
+        return erased
+
+    def _of_unit(self, connection: sa.Connection, unit: str, after: int) -> ErasedCounts:
+        last = int(connection.scalar(sa.select(sa.func.max(decisions.c.seq))) or 0)
+        query = sa.select(decisions.c.id).where(
+            decisions.c.campaign == self.campaign,
+            decisions.c.seq > after,
+            decisions.c.unit.in_(unit_texts(unit)),
+        )
+        ids = tuple(connection.scalars(query.order_by(decisions.c.seq)))
+        earned = 0
+        for chunk in _chunks(ids):
+            count = sa.select(sa.func.count()).where(rewards.c.decision.in_(chunk))
+            earned += int(connection.scalar(count) or 0)
+        return ErasedCounts(ids, earned, last)
+
+    def _bury(self, connection: sa.Connection, ids: Sequence[str], unit: str) -> int:
+        """Make tombstones of a unit's decisions; how many rewards were deleted with them."""
+        assert self._hidden is not None
+        known = ("seq", "key", "p_policy", "p_pi0", "holdout", "candidates")
+        deleted = 0
+        for chunk in _chunks(ids):
+            mine = decisions.c.id.in_(chunk)
+            rows = connection.execute(sa.select(*(decisions.c[name] for name in known)).where(mine))
+            for row in rows.all():
+                tombstone = {
+                    "why": ERASED,
+                    "action": -1,
+                    "propensity": 1.0,
+                    "p_policy": 0.0,
+                    "p_pi0": _rounded_up(row.p_policy, row.p_pi0, row.holdout),
+                    "context": "",
+                    "unit": None,
+                    "key": None if row.key is None else self._hidden("key", row.key),
+                    "candidates": None if row.candidates is None else "[]",
+                    "erased": unit,
+                }
+                place = decisions.c.seq == row.seq
+                connection.execute(sa.update(decisions).where(place).values(**tombstone))
+            gone = connection.execute(sa.delete(rewards).where(rewards.c.decision.in_(chunk)))
+            deleted += gone.rowcount
+        return deleted
+
+    def _bury_late(self, connection: sa.Connection, made: Sequence[Decision]) -> None:
+        """Make tombstones of decisions that came in after their unit was erased."""
+        if self._hidden is None or not any(decision.unit is not None for decision in made):
+            return
+        query = sa.select(erased_units.c.unit, erased_units.c.at).where(
+            erased_units.c.campaign == self.campaign
+        )
+        erased: dict[str, float] = {}
+        for row in connection.execute(query):
+            erased[row.unit] = max(row.at, erased.get(row.unit, row.at))
+        groups: dict[str, list[str]] = {}
+        for decision in made if erased else ():
+            if decision.unit is not None:
+                unit = self._hidden("unit", str(msgspec.json.decode(decision.unit)))
+                if decision.at <= erased.get(unit, -math.inf):
+                    groups.setdefault(unit, []).append(decision.id)
+        for unit, ids in groups.items():
+            gone = self._erased_ids(connection, ids)
+            self._bury(connection, [id for id in ids if id not in gone], unit)
 
     def _stored(self, connection: sa.Connection, ids: Sequence[str]) -> set[str]:
         """Those of the ids that are in the store."""
@@ -543,6 +808,21 @@ class Store:
         self._is_newest = True
 
 
+def unit_texts(unit: str) -> list[str]:
+    """How requests may have named a unit, as JSON: as text, and as a number if it is one."""
+    texts = [msgspec.json.encode(unit).decode()]
+    return [*texts, unit] if re.fullmatch(r"0|-?[1-9][0-9]*", unit) else texts
+
+
+def _rounded_up(p_policy: float, p_pi0: float, holdout: float) -> float:
+    """pi0 / p, with p what the policy and its holdout drew by, rounded up to a power of two."""
+    mixed = (1 - holdout) * p_policy + holdout * p_pi0
+    ratio = p_pi0 / mixed if mixed > 0 else 0.0
+    if not 0 < ratio < math.inf:
+        return 0.0 if ratio == 0 else 1.0
+    return float(2.0 ** math.ceil(math.log2(ratio)))
+
+
 def _make_private(path: Path) -> None:
     """Let only the owner read a file of decisions; SQLite gives its other files the same mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
@@ -589,6 +869,8 @@ _REWARDS = """CREATE TABLE IF NOT EXISTS serving_rewards (decision TEXT NOT NULL
  {without_rowid}"""
 _FIRST_OF_KEY = """CREATE UNIQUE INDEX serving_keys ON serving_decisions (campaign, "key")
  WHERE "key" IS NOT NULL AND NOT twin"""
+_ERASED_UNITS = """CREATE TABLE serving_erased_units (campaign TEXT NOT NULL,
+ unit TEXT NOT NULL, at DOUBLE PRECISION NOT NULL)"""
 _EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT NULL,
  at DOUBLE PRECISION NOT NULL,
  kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
@@ -661,6 +943,15 @@ SCHEMA = Schema(
             ),
             sqlite=(_named_stops("json_group_array(s.id)"),),
             postgresql=(_named_stops("json_agg(s.id)::text"),),
+        ),
+        # Decisions of a unit may become tombstones: `erased` is the keyed hash of the unit.
+        Migration(
+            both=(
+                "ALTER TABLE serving_decisions ADD COLUMN erased TEXT",
+                "CREATE INDEX serving_erased ON serving_decisions (campaign) "
+                "WHERE erased IS NOT NULL",
+                _ERASED_UNITS,
+            ),
         ),
     ),
     unversioned=frozenset({"serving_decisions", "serving_rewards", "serving_events"}),

@@ -52,7 +52,7 @@ from depsue.serving.deciding import Drawn, another_request, answers
 from depsue.serving.journal import Journal, JournalLine, journal_lines
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, InDoubt, Reward, Store, StoreGone
+from depsue.serving.store import Decision, InDoubt, KeyErased, Reward, Store, StoreGone
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
@@ -175,6 +175,12 @@ class Batch:
         for place, _ in self.open:
             self.answers[place] = problem
 
+    def refuse_erased(self, problem: KeyErased) -> None:
+        """Refuse the open calls that have a key whose decision was erased."""
+        for place, call in self.open:
+            if not problem.keys.isdisjoint(call.names):
+                self.answers[place] = problem
+
     def refuse_impossible(self) -> None:
         """Refuse the calls that cannot be answered, by what is known."""
         for place, problem in self.problems(self.known).items():
@@ -252,6 +258,10 @@ class Writer:
             self._thread.join()
         self._journal.close()
         self._store.close()
+
+    def forget_recent(self) -> None:
+        """Ask the store again for every key: decisions were erased. From any thread."""
+        self.recent = {}
 
     def put(self, batch: Batch) -> None:
         """Commit a batch, after those before it."""
@@ -336,6 +346,8 @@ class Writer:
                 break
             except _Refused as refused:  # nothing was written: again, without calls it refuses
                 batch.known |= refused.first
+            except KeyErased as problem:  # nor was it here
+                batch.refuse_erased(problem)
             except InDoubt:
                 keyed = [decision for decision in made if decision.key is not None]
                 self._unwritten += journal_lines(keyed, rewards, in_doubt=True)
@@ -355,6 +367,7 @@ class Writer:
         if not self.gone:
             try:
                 batch.known |= self._store.by_key(batch.unknown_keys())
+                batch.refuse_erased(KeyErased(self._store.erased_keys(batch.unknown_keys())))
             except StoreGone as problem:
                 self._lost(problem)
         unwritten = {each.key for line in self._unwritten for each in line.decisions}

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from depsue.certificates import FRACTIONS
 from depsue.data.identity import LogSketch
 from depsue.errors import ConfigError, DepsueError
-from depsue.ledger import Ledger
+from depsue.ledger import ErasedPart, Ledger
 
 
 def sha(name: str) -> str:
@@ -84,6 +84,12 @@ def observe_more(
         by="ana",
         sketch=sketch,
     )
+
+
+def begin_erasure(ledger: Ledger, round: int, data: str, left: str, unit: str = "u") -> None:
+    """Record that two rows of a round of spring are taken out, one of them of the certify fold."""
+    part = ErasedPart(round, sha(data), sha(left), 8, 2, (3, 5), 2, 1, {"rows": 8})
+    ledger.begin_erasure("spring", unit=sha(unit), parts=[part], by="ana")
 
 
 def record(ledger: Ledger, campaign: str, round: int, policy: str, delta: float = 0.05) -> None:

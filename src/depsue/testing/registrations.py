@@ -10,7 +10,16 @@ import numpy as np
 from depsue.data import Catalogue, LoggedData
 from depsue.data.identity import LogSketch
 from depsue.ledger import Ledger
-from depsue.testing.ledger_steps import finish, observe, observe_more, record, refused, sha, start
+from depsue.testing.ledger_steps import (
+    begin_erasure,
+    finish,
+    observe,
+    observe_more,
+    record,
+    refused,
+    sha,
+    start,
+)
 
 
 def sketch_of(n: int, seed: int = 0) -> LogSketch:
@@ -170,3 +179,45 @@ class RegistrationConformance:
         with refused("joint floor is a share"):
             ledger.declare_family("shop", shares={"a": 0.5, "b": 0.5}, floor=1.5, by="ana")
         assert ledger.families() == ()
+
+    def test_an_erasure_leaves_what_is_left(self, ledger: Ledger) -> None:
+        start(ledger)
+        before = ledger.observations("spring")[0]
+        begin_erasure(ledger, 0, "d0", "left")
+        seen = ledger.observations("spring")[0]
+        assert (seen.data_hash, seen.rows, seen.summary) == (sha("left"), 8, {"rows": 8})
+        assert (seen.rows_erased, seen.source, seen.by) == (2, before.source, before.by)
+        (gone,) = seen.erased
+        assert (gone.data, gone.places, gone.certifying) == (sha("d0"), (3, 5), 1)
+        begin_erasure(ledger, 0, "left", "less", unit="v")
+        assert ledger.observations("spring")[0].rows_erased == 4
+        with refused("as they were observed|round 0|again"):
+            begin_erasure(ledger, 0, "d0", "other", unit="w")
+        # rows that were erased are no way to a second throw
+        assert ledger.count_reads(sha("less"), "spring") == 0
+        finish(ledger, "spring", 1, "p1", "less", passed=False)
+        assert ledger.count_reads(sha("less"), "spring") == 1
+        with refused("in whatever campaign"):
+            ledger.begin_read("spring", 1, sha("less"), sha("p2"), "ana")
+
+    def test_an_erasure_is_begun_and_finished_once(self, ledger: Ledger) -> None:
+        start(ledger)
+        assert ledger.erasures("spring") == ()
+        begin_erasure(ledger, 0, "d0", "left")
+        (begun,) = ledger.erasures("spring")
+        assert (begun.finished_at, begun.counts, begun.unit) == (None, None, sha("u"))
+        # after a crash: nothing is new in the rounds
+        again = ledger.begin_erasure("spring", unit=sha("u"), parts=[], by="bea")
+        assert again == begun
+        ledger.finish_erasure("spring", unit=sha("u"), counts={"rows": 2}, by="bea")
+        ledger.finish_erasure("spring", unit=sha("u"), counts={"rows": 9}, by="cid")
+        (done,) = ledger.erasures("spring")
+        assert (done.finished_by, done.counts) == ("bea", {"rows": 2})
+        lines = [(line.what, line.detail) for line in ledger.journal("spring")]
+        assert lines[-2:] == [("erasure", "2 rows of round 0"), ("erased", "rows 2")]
+
+    def test_no_row_is_erased_under_an_open_verdict(self, ledger: Ledger) -> None:
+        start(ledger)
+        ledger.begin_read("spring", 1, sha("d0"), sha("p1"), "ana")
+        with refused("under a verdict|ana began attempt 1|depsue campaign certify spring"):
+            begin_erasure(ledger, 0, "d0", "left")
