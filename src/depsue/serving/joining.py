@@ -23,11 +23,11 @@ from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping, to_toml
 from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
+from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
 from depsue.serving.served import OUTSIDE, ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
-from depsue.serving.writing import Journal
 
 _decode = msgspec.json.decode
 COLUMNS = ("policy", "decided_by", "why", "action", "propensity", "context", "unit", "candidates")
