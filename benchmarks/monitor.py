@@ -4,7 +4,8 @@
 
 It prints the page that `docs/results/monitor.md` is made of: false alarms where promises are just
 kept (with busy and slow hours, and with heavy users, too), and decisions to detection of faults
-that begin at the start, after 10,000 and after 100,000 decisions, as ratios to the first. It
+that begin at the start, after 10,000 and 100,000 decisions and after twice the declared length, as
+ratios to the first. It
 returns 1 if a late fault takes more than 2.5 times as long as the same fault from the start. The
 worlds are those of `depsue_research.monitor`.
 """

@@ -172,7 +172,7 @@ def test_a_report_needs_a_record_of_the_run(tmp_path: Path) -> None:
     [
         (["drift", "--rows", "500", "--runs", "1", "--shifts", "0"], 10),
         (["propensities", "--rows", "2000", "--runs", "1", "--other-runs", "0", *ONE_WORLD], 6),
-        (["monitor", "--replications", "1", "--decisions", "500", "--late", "100"], 47),
+        (["monitor", "--replications", "1", "--decisions", "500", "--late", "100"], 53),
     ],
 )
 def test_simulations_print_their_tables(arguments: list[str], lines: int) -> None:

@@ -15,7 +15,7 @@ from depsue_research.cli import app
 from depsue_research.power import below_floor, cells_in, table_lines, with_table
 from depsue_research.power_trials import (
     NOVELTIES,
-    Stratum,
+    ShownRows,
     block_lines,
     certified_novelty,
     reserved_rows,
@@ -60,21 +60,23 @@ def test_a_sum_may_lie_above_the_floor_where_a_deployment_does_not() -> None:
 
 
 def test_what_a_round_reserves_its_own_verdict_does_not_have() -> None:
-    assert reserved_rows(2, 100, 0.25) == [[75], [25, 100]]
-    counts = reserved_rows(5, 100, 0.4)
-    assert sum(map(sum, counts)) == pytest.approx(500)  # every row is read once
-    assert [round(sum(rows)) for rows in counts] == [60, 70, 83, 103, 183]
+    assert reserved_rows(2, 100, 0.25) == [[75], [0, 100]]  # too few to pool
+    counts = reserved_rows(5, 100_000_000, 0.4)
+    assert sum(map(sum, counts)) == pytest.approx(5e8, rel=0.001)  # hardly any is left out by lot
+    assert [round(sum(rows) / 1e6) for rows in counts] == [60, 70, 83, 103, 183]
+    some = reserved_rows(5, 60_000, 0.1)[4]
+    assert some == [1279, 1746, 2690, 5564, 59373]
 
 
 def test_pooled_rows_of_pi0_tell_nothing_of_new_items() -> None:
     q = np.full((1, 2), 0.5)
     pi0, old, new = np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     served = 0.9 * old + 0.1 * new
-    alone = [Stratum(2000.0, served)]
-    joint = [Stratum(1e9, pi0), *alone]
+    alone = [ShownRows(2000.0, served)]
+    joint = [ShownRows(1e9, pi0), *alone]
     few, many = (certified_novelty(s, (old, new), q, 0.46, None) for s in (alone, joint))
     assert 0 < few <= many < NOVELTIES[-1]  # however many rows of pi0 are added
-    assert certified_novelty([Stratum(1e7, pi0)], (old, new), q, 0.0, pi0) == pytest.approx(
+    assert certified_novelty([ShownRows(1e7, pi0)], (old, new), q, 0.0, pi0) == pytest.approx(
         0.05, abs=0.002
     )
 

@@ -14,6 +14,9 @@ MAX_NOVELTY = 0.5
 """No policy shows novel actions more often than this."""
 ROUNDS = 3
 """K, the deployments of a campaign."""
+RESERVE = 0.1
+"""Share of certifying rows that is reserved for later verdicts, with K >= 3; with K = 2 the second
+verdict gains no more than the first loses, and nothing is reserved."""
 SPREAD = 0.3
 """Before there are logs: standard deviation of log reward among what pi0 shows someone."""
 

@@ -22,6 +22,8 @@ from depsue.campaigns import (
     open_home,
     story_of,
 )
+from depsue.campaigns.dry_runs import recompute, rehearse_round
+from depsue.campaigns.observing import CANNOT_PAIR
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.data import LoggedData
@@ -100,11 +102,58 @@ def test_drift_that_was_seen_once_binds_for_good(files: Path, world: World, tmp_
     assert any("is refuted" in note for note in campaign.notes)
     with pytest.raises(ConfigError, match=r"round 2: it rests on no_drift, which was refuted"):
         campaign.rollback(to=2)
-    play(campaign, world, tmp_path)
+    assert CANNOT_PAIR in campaign.notes
+    assert "below the floor" not in str(story_of(campaign))  # of a value that has changed
+    failed = play(campaign, world, tmp_path)
+    verdict = failed.verdicts[0]
+    assert not failed.passed and 0 <= verdict.bound < verdict.need == 0.95 and verdict.ceiling == 1
+    assert any("kept no share of pi0" in words for words in failed.assumptions)
+    assert recompute(campaign, 3, 1) == ()
+    assert campaign.choice_of(3, campaign.deployed(3)[-1].policy_hash).what == "certain"
+    assert campaign.state().largest == pytest.approx(1 / 0.95)  # rows can be paired again
     campaign.train()  # the newest rows show no drift
+    assert CANNOT_PAIR not in campaign.notes
     facts = CandidateFacts.of(campaign.newest_candidate(4))
     assert facts.ceilings == {} and facts.refuted == ("no_drift",)
     assert any("was declared and is refuted" in words for words in facts.assumptions)
+
+
+def test_a_verdict_reads_what_earlier_rounds_reserved_for_it(
+    files: Path, world: World, tmp_path: Path
+) -> None:
+    explore = replace(EXPLORE, no_drift=True, deployments=3, reserve=0.4)
+    campaign = begun(files, tmp_path / "home", explore)
+    first = play(campaign, world, tmp_path)
+    assert first.strata == () and first.reserve == 0.4
+    second = play(campaign, world, tmp_path)
+    assert [stratum.round for stratum in second.strata] == [0, 1]
+    assert second.verdicts[0].n == sum(stratum.rows for stratum in second.strata)
+    assert recompute(campaign, 2, 1) == ()
+    assert "pooled" in second.to_json() and "no_drift, for all items" in str(second)
+    assert rehearsed_rows(campaign) > 0.6 * ROWS
+
+
+def test_items_that_change_end_the_pooling(files: Path, world: World, tmp_path: Path) -> None:
+    explore = replace(EXPLORE, no_drift=True, deployments=3, reserve=0.4)
+    campaign = begun(files, tmp_path / "home", explore)
+    served(campaign, world, tmp_path / "1.parquet", campaign.rollback().policy_hash)
+    items = pl.read_parquet(files / "items.parquet")
+    late = items.tail(1).with_columns(pl.lit(99).cast(items["id"].dtype).alias("id"))
+    pl.concat([items, late]).write_parquet(tmp_path / "items.parquet")
+    campaign.observe(tmp_path / "1.parquet", items=tmp_path / "items.parquet")
+    state = campaign.state()
+    inputs = state.inputs(ROWS)
+    assert inputs.pool is None and inputs.folds.reserve == 0.0
+    assert inputs.words_on_unpooled == (
+        "fact: no rows of earlier rounds are pooled: the items have changed",
+    )
+    assert sum(map(len, inputs.earlier)) == ROWS  # nothing is kept from training
+
+
+def rehearsed_rows(campaign: Campaign) -> int:
+    """How many rows the coming verdict reads, by its rehearsal."""
+    campaign.train()
+    return rehearse_round(campaign).certifying
 
 
 def test_a_debt_is_in_the_next_need_and_closes_rollbacks(
@@ -175,6 +224,12 @@ def logged(campaign: Campaign, world: World, path: Path, rows: int) -> Path:
     logs = world.deploy(campaign.policy(1, served), rows, round=1)
     write_logs(timed(logs, "2027-06-01"), path)
     return path
+
+
+def logged_more(campaign: Campaign, world: World, folder: Path) -> pl.DataFrame:
+    """What it logs two months later."""
+    table = pl.read_parquet(logged(campaign, world, folder / "more.parquet", 500))
+    return table.with_columns(pl.col("time") + pl.duration(days=60))
 
 
 def test_the_length_of_a_round_is_declared_and_held_against_its_rows(
@@ -280,9 +335,14 @@ def test_rows_may_be_added_until_the_next_training(
     assert kept.time is not None and inputs.folds.certify.time is not None
     assert set(kept.time) <= set(inputs.folds.certify.time)  # rows keep their folds
     campaign.train()
-    table.head(500).write_parquet(tmp_path / "other.parquet")
-    with pytest.raises(ConfigError, match="after something was deployed in it"):
-        campaign.observe(tmp_path / "other.parquet")
+    for rows in (table.head(500), pl.concat([table, logged_more(campaign, world, tmp_path)])):
+        rows.write_parquet(tmp_path / "other.parquet")
+        with pytest.raises(ConfigError, match=r"until a candidate is trained.*certify and deploy"):
+            campaign.observe(tmp_path / "other.parquet")
+    logged_more(campaign, world, tmp_path).write_parquet(tmp_path / "later.parquet")
+    with pytest.raises(ConfigError, match="after something was deployed in it") as refused:
+        campaign.observe(tmp_path / "later.parquet")
+    assert "give all of its rows" not in str(refused.value)
 
 
 def test_no_page_shows_rewards_that_a_coming_verdict_reads(

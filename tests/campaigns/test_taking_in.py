@@ -89,6 +89,10 @@ def test_units_with_several_rows_must_be_declared(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="which of them the promise is about"):
         single.observe(tmp_path / "june.parquet")
     first = begin(tmp_path / "c", logs, units="first row")
+    notes = " ".join(first.notes)
+    assert f"first row: 300 of {len(logs):,} rows count, one for each unit" in notes
+    assert "15 to select by, and 90 for each of 2 verdicts" in notes
+    assert "a depsue plan that was made on these rows before now" in notes
     state = first.state()
     folds = state.inputs(100).folds
     assert folds.units == "first row" and len(state.newest) == len(logs)

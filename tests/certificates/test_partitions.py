@@ -190,6 +190,7 @@ HASHED = {
     "one position": replace(MAPPING, position="age", numeric=(), segments=(), keep_position=1),
     "estimated": replace(MAPPING, propensity=None, estimated=EstimatedPropensities(("country",))),
     "rounds": replace(MAPPING, round="one"),
+    "ids": replace(MAPPING, decision="id"),
     "floats, all of them distinct": replace(MAPPING, numeric=("minutes",), other_rewards={}),
 }
 
@@ -201,7 +202,7 @@ def test_the_hash_is_that_of_the_rows_in_memory(
 ) -> None:
     monkeypatch.setattr(hashes, "SORTED_AT_ONCE", 64)  # several parts, as in long logs
     mapping = HASHED[name]
-    rows = TABLE.with_columns(one=pl.lit(1), p2=pl.col("p") * 2)
+    rows = TABLE.with_columns(one=pl.lit(1), p2=pl.col("p") * 2, id=pl.int_range(pl.len()) * 7)
     if mapping.unit == "age":
         mapping = replace(mapping, segments=())
     expected = read_mapped(Source.of(rows), mapping, CATALOGUE)
@@ -211,9 +212,11 @@ def test_the_hash_is_that_of_the_rows_in_memory(
 
 
 def test_folds_hold_the_rows_that_they_hold_in_memory() -> None:
-    for mapping in (MAPPING, BY_UNIT):
-        expected = split(read_mapped(Source.of(TABLE), mapping, CATALOGUE), "spring")
-        streamed = split(stream(mapping), "spring")
+    table = TABLE.with_columns(id=pl.format("e{}", pl.int_range(pl.len())))
+    for mapping in (MAPPING, BY_UNIT, replace(MAPPING, decision="id")):
+        expected = split(read_mapped(Source.of(table), mapping, CATALOGUE), "spring")
+        streamed = split(stream(mapping, rows=table), "spring")
+        assert streamed.registration == expected.registration
         for name in ("learn", "select", "certify"):
             fold = getattr(streamed, name)
             assert fold.sample(10**9).hash == getattr(expected, name).hash
@@ -223,6 +226,12 @@ def test_folds_hold_the_rows_that_they_hold_in_memory() -> None:
         if some.units is not None:  # whole units
             whole = streamed.learn.sample(10**9)
             assert len(some) == sum(np.isin(np.asarray(whole.units)[whole.unit], some.units))
+
+
+def test_an_id_in_two_partitions_is_refused() -> None:
+    table = TABLE.with_columns(id=pl.int_range(pl.len()) % (pl.len() - 10))
+    with pytest.raises(DataError, match=r"one row of the logs.*10 rows.*leave decision out"):
+        split(stream(replace(MAPPING, decision="id"), rows=table), "spring")
 
 
 def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:

@@ -69,16 +69,25 @@ def test_a_drawn_secret_errs_at_most_delta_and_a_chosen_one_far_more() -> None:
 
 
 KNOWN = (
-    [("plain", how) for how in ENCODINGS if how != "without units"]
+    [("plain", how) for how in ENCODINGS if how not in ("without units", "without ids")]
+    + [("timed", "a row id as decision")]
+    + [("ids", how) for how in ENCODINGS if how != "without units"]
     + [("timed", how) for how in ("a feature", "sorted", "a tenth of the rows", "appended rows")]
     + [("units", how) for how in ("without units", "r_max", "sorted", "appended rows")]
 )
-BASES: dict[str, dict[str, Any]] = {"plain": {}, "timed": {"timed": True}, "units": {"units": 300}}
+BASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "timed": {"timed": True},
+    "units": {"units": 300},
+    "ids": {"ids": True},
+}
 OTHER_FOLDS = {
     ("plain", "sorted"),
     ("plain", "a tenth of the rows"),
     ("timed", "a feature"),
     ("units", "without units"),
+    ("ids", "without ids"),
+    ("ids", "a row id as decision"),
 }
 """Encodings under which rows would be named otherwise."""
 

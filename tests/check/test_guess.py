@@ -51,7 +51,17 @@ def test_what_comes_after_the_choice_is_no_context() -> None:
     }
     mapping, notes = guess_mapping(Source.of(columns))
     assert mapping.numeric == ("visits",)
-    assert "columns that are not read: 'revenue', 'item_price', 'event_id'" in notes
+    assert "columns that are not read: 'revenue', 'item_price'" in notes
+
+
+def test_ids_that_name_decisions_are_told_from_ids_that_repeat() -> None:
+    columns = {"action": [1, 2] * 50, "reward": [0, 1] * 50, "propensity": [0.5] * 100}
+    ids = {"once": [f"e{k}" for k in range(100)], "again": [f"e{k // 2}" for k in range(100)]}
+    mapping, notes = guess_mapping(Source.of({**columns, "EventId": ids["once"]}))
+    assert mapping.decision == "EventId"
+    assert "guessed from its name: decision is the column 'EventId'" in notes
+    mapping, _ = guess_mapping(Source.of({**columns, "EventId": ids["again"]}))
+    assert mapping.decision is None
 
 
 def test_text_of_many_values_is_no_context(good: pl.DataFrame) -> None:

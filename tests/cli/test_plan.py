@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import depsue
 from depsue import rng
+from depsue.campaigns import create
 from depsue.cli.main import app
 from depsue.errors import DepsueError
 
@@ -111,6 +112,32 @@ def test_the_certifying_rewards_do_not_change_a_byte(files: Files, tmp_path: Pat
         text = planned(one, out)
         kept.append((text, *(path.read_bytes() for path in sorted(out.iterdir()))))
     assert kept[0] == kept[1]
+
+
+def test_a_plan_of_a_campaigns_rows_reads_none_that_certify(files: Files, tmp_path: Path) -> None:
+    """Although plan's own rule for these columns would leave out the times that name the rows."""
+    frame = pl.read_parquet(files.logs).with_columns(time=pl.int_range(pl.len()) * 1.5)
+    frame.write_parquet(tmp_path / "logs.parquet")
+    few = files.rich._replace(logs=tmp_path / "logs.parquet")
+    pi0 = depsue.load(files.pi0)
+    campaign = create("spring", few.logs, few.items, pi0=pi0, by="ana", home=tmp_path / "c")
+    assert campaign.ledger.registration("spring", 0).kind == "time"
+    logs = campaign.logs(0)
+    folds = depsue.three_folds(logs, campaign.ledger.registration("spring", 0))
+    rows = np.isin(np.asarray(logs.time), np.asarray(folds.certify.time))
+    spoiled = frame.with_columns(
+        reward=pl.when(pl.Series(rows)).then(1 - pl.col("reward")).otherwise("reward")
+    )
+    out, kept, texts = tmp_path / "same", [], []
+    for table in (frame, spoiled):
+        table.write_parquet(few.logs)
+        texts.append(planned(few, out, "--home", tmp_path / "c"))
+        kept.append([path.read_bytes() for path in sorted(out.iterdir())])
+    assert texts[0] == texts[1] and kept[0] == kept[1]
+    assert "no ledger knows" not in texts[0]
+    assert "read as campaign 'spring' reads them" in texts[0].replace("\n", " ")
+    found = run(few.logs, few.items, "--home", tmp_path / "c", "--context", "x0", "--out", out)
+    assert found.exit_code != 0 and "--mapping" in str(found.exception)
 
 
 NAMES = {"action": "item_id", "reward": "click", "propensity": "pscore"}

@@ -20,6 +20,7 @@ def columns(
     peak: float = 0.2,
     timed: bool = False,
     units: int | None = None,
+    ids: bool = False,
 ) -> dict[str, Any]:
     """Arrays of n rows.
 
@@ -30,6 +31,7 @@ def columns(
         peak: probability of the action that the policy prefers in a context.
         timed: whether rows have times.
         units: how many, at most; None gives rows no unit.
+        ids: whether decisions have ids.
     """
     draw = np.random.default_rng(seed)
     contexts = draw.normal(size=(n, 2))
@@ -52,6 +54,8 @@ def columns(
         given["times"] = np.round(1e6 * seed + np.cumsum(draw.exponential(10.0, n)), 3)
     if units is not None:
         given["units"] = draw.integers(0, units, n) + 1_000_000 * seed
+    if ids:
+        given["decisions"] = np.array([f"{seed} {number}" for number in range(n)], dtype=object)
     return given
 
 
@@ -61,13 +65,14 @@ def rows(*args: Any, **more: Any) -> LoggedData:
 
 
 def _taken(given: dict[str, Any], which: Any) -> dict[str, Any]:
-    per_row = ("contexts", "actions", "rewards", "propensities", "times", "units")
+    per_row = ("contexts", "actions", "rewards", "propensities", "times", "units", "decisions")
     return {name: value[which] if name in per_row else value for name, value in given.items()}
 
 
 def _appended(given: dict[str, Any]) -> dict[str, Any]:
     n = len(given["actions"])
-    more = columns(n // 4, 77, timed="times" in given, units=50 if "units" in given else None)
+    timed, ids = "times" in given, "decisions" in given
+    more = columns(n // 4, 77, timed=timed, units=50 if "units" in given else None, ids=ids)
     same = ("catalogue", "r_max")
     return {
         name: value if name in same else np.concatenate([value, more[name]])
@@ -91,6 +96,8 @@ ENCODINGS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "appended rows": _appended,
     "a tenth of the rows": lambda given: _taken(given, slice(None, None, 10)),
     "sorted": lambda given: _taken(given, np.argsort(given["contexts"][:, 0])),
+    "a row id as decision": lambda given: {**given, "decisions": np.arange(len(given["actions"]))},
+    "without ids": lambda given: {name: v for name, v in given.items() if name != "decisions"},
     "without units": lambda given: {name: v for name, v in given.items() if name != "units"},
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.data.encodings import ENCODINGS, columns, encoded, rows
+from tests.data.encodings import ACTIONS, ENCODINGS, columns, encoded, rows
 
 from depsue.data import LoggedData
 from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds, keyed_hash
@@ -19,6 +19,8 @@ BASES: dict[str, dict[str, Any]] = {
     "timed": {"timed": True},
     "units": {"units": 300},
     "timed units": {"timed": True, "units": 300},
+    "ids": {"ids": True},
+    "timed ids": {"timed": True, "ids": True},
 }
 
 
@@ -77,8 +79,11 @@ def test_folds_have_their_shares_and_another_secret_is_another_split() -> None:
     assert (folds[0] == folds[1]).mean() == pytest.approx(0.35**2 + 0.05**2 + 0.6**2, abs=0.02)
 
 
-@pytest.mark.parametrize(("base", "kind"), [("plain", "row"), ("timed", "time"), ("units", "unit")])
-def test_a_row_is_named_by_unit_else_time_else_number(base: str, kind: Any) -> None:
+NAMED = [("plain", "row"), ("timed", "time"), ("units", "unit"), ("ids", "decision")]
+
+
+@pytest.mark.parametrize(("base", "kind"), [*NAMED, ("timed ids", "decision")])
+def test_a_row_is_named_by_unit_else_id_else_time_else_number(base: str, kind: Any) -> None:
     given = columns(**BASES[base])
     logs = LoggedData.from_arrays(**given)
     assert logs.sketch.kind == kind
@@ -156,6 +161,7 @@ def test_a_few_rows_of_few_kinds_are_not_known_by_their_counts() -> None:
         {},
         {"timed": True},
         {"units": 300},
+        {"ids": True},
         {"distinct": 40},
         {"distinct": 40, "timed": True},
         {"distinct": 1},
@@ -228,10 +234,15 @@ def test_rows_without_times_are_known_by_how_often_they_occur(
     assert logs.take(order).sketch.overlap(logs.sketch)
 
 
-def test_clocks_that_count_rows_do_not_make_rows_the_same() -> None:
+def test_clocks_and_ids_that_count_rows_do_not_make_rows_the_same() -> None:
     counted = [replace(rows(3000, k), time=np.arange(3000.0)) for k in range(5)]
-    for logs in counted[1:]:
-        assert not logs.sketch.overlap(counted[0].sketch)
+    numbered = [
+        LoggedData.from_arrays(**{**columns(3000, k), "decisions": np.arange(3000)})
+        for k in range(5)
+    ]
+    for clocks in (counted, numbered):
+        for logs in clocks[1:]:
+            assert not logs.sketch.overlap(clocks[0].sketch)
 
 
 @pytest.mark.parametrize("distinct", [None, 30])
@@ -241,3 +252,28 @@ def test_a_sketch_of_many_rows_is_the_same_from_partitions(distinct: int | None)
     for start in range(0, 12_000, 5000):
         builder.add(logs.take(slice(start, start + 5000)))
     assert builder.sketch().to_json() == logs.sketch.to_json()
+
+
+def panel(seed: int, *, distinct: int | None, peak: float) -> LoggedData:
+    """The same contexts, each as often whatever the seed, with actions of the seed's own."""
+    given = columns(4000, 0, distinct=distinct, peak=peak)
+    draw = np.random.default_rng(1000 + seed)
+    preferred = np.abs(given["contexts"][:, 0] * 7).astype(int) % ACTIONS
+    other = (preferred + draw.integers(1, ACTIONS, 4000)) % ACTIONS
+    follows = draw.random(4000) < peak
+    given["actions"] = np.where(follows, preferred, other)
+    given["propensities"] = np.where(follows, peak, (1 - peak) / (ACTIONS - 1))
+    return LoggedData.from_arrays(**given)
+
+
+@pytest.mark.parametrize("distinct", [4, 400, None])
+@pytest.mark.parametrize("peak", [0.2, 0.8, 0.9])
+def test_replayed_rows_are_known_although_contexts_come_back(
+    distinct: int | None, peak: float
+) -> None:
+    logs = panel(1, distinct=distinct, peak=peak)
+    shuffled = logs.take(np.random.default_rng(3).permutation(4000)[1:])
+    assert shuffled.sketch.overlap(logs.sketch, contents=False)
+    for seed in range(2, 6):
+        fresh = panel(seed, distinct=distinct, peak=peak)
+        assert not fresh.sketch.overlap(logs.sketch, contents=False)

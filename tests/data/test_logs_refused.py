@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.data.encodings import columns
 
 from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError
@@ -348,3 +349,10 @@ def test_only_the_named_columns_are_read(
 def test_no_feature_columns(catalogue: Catalogue, in_frames: Columns) -> None:
     with pytest.raises(ConfigError, match="at least one feature column"):
         LoggedData.from_frame(in_frames, catalogue, r_max=1.0, context=[])
+
+
+def test_an_id_of_a_decision_that_is_there_twice_is_refused() -> None:
+    given = columns(10, ids=True)
+    given["decisions"][7] = given["decisions"][2]
+    with pytest.raises(DataError, match=r"in one row of the logs.*row 7.*keep each decision once"):
+        LoggedData.from_arrays(**given)

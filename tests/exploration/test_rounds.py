@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from depsue import SyntheticSettings, rng, synthetic_world
-from depsue.certificates import Ceiling, Credit, MixtureLadder, Reads, Rules, certify
+from depsue.campaigns.records import CandidateFacts
+from depsue.certificates import (
+    Ceiling,
+    Credit,
+    MixtureLadder,
+    Reads,
+    Registration,
+    Rules,
+    certify,
+)
+from depsue.certificates.folds import reserved_rows
 from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.data.logs import joined
 from depsue.errors import ConfigError
+from depsue.exploration.round import FrozenCandidate, RoundInputs, certify_round, look_ahead
 from depsue.exploration.rounds import CampaignState
 from depsue.exploration.settings import ExploreSettings
-from depsue.policies import OwnPolicy, ScoreTable
+from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.policies.tilted import Tilted
 from depsue.promises import Floor, Promise
+from depsue.protocols import Policy
 from depsue.rewards import OwnRewardModel
 from depsue.testing.bounds import binomial_tail
 
@@ -96,6 +108,29 @@ def test_what_was_refuted_binds_from_then_on() -> None:
     assert again.inputs(4000).ceilings == {} and again.refuted == {"no_drift"}
 
 
+def test_rounds_that_kept_no_share_of_pi0_count_at_their_worst() -> None:
+    """Once `no_drift` is refuted; pi0 / p without a limit gave a margin of minus 10^11."""
+    settings = begun(Floor(0.95), no_drift=True).settings
+    state = CampaignState(
+        settings, WORLD.logging_policy, LOGS[0], FIRST, 0.05, refuted=["no_drift"]
+    )
+    value = LOGS[1].mean_reward()
+    for certified, pi0_share, worth in ((True, 0.0, value - 0.95), (False, 1.0, value - 0.95)):
+        state.observe(
+            LOGS[1],
+            WORLD.logging_policy,
+            SECOND,
+            novelty=0.2 if certified else 0.05,
+            certified=certified,
+            trust=1.0,
+            pi0_share=pi0_share,
+        )
+        inputs = state.inputs(4000)
+        assert bool(inputs.ceilings) is certified is not state.can_pair
+        assert inputs.credits["reward"].value == pytest.approx(worth, abs=0.1)
+    assert state.largest == pytest.approx(1 / 0.95)
+
+
 KINDS: dict[str, tuple[Floor, dict[str, Any]]] = {
     "absolute": (Floor(None, 0.475), {}),
     "ceiling": (Floor(0.95), {"no_drift": True}),
@@ -154,6 +189,60 @@ def test_a_debt_is_not_forgotten(kind: str) -> None:
     assert binomial_tail(wrong, runs, delta) > 1e-3, f"{wrong} of {runs} passed"
 
 
+def verdicts_after_a_holdout(next_one: FloatArray, *, counted: bool, runs: int) -> int:
+    """How many of so many rounds pass whose rows are the policy's alone, or its holdout's too.
+
+    The policy kept little of pi0, so rows that pi0 took tell most about pi0.
+    """
+    context, q, share, n = np.zeros((1, 1), dtype=np.float32), np.array([0.6, 0.4, 0.1]), 0.1, 2000
+    pi0, policy = np.array([0.5, 0.5, 0.0]), np.array([0.9, 0.05, 0.05])
+    mixture = (1 - share) * policy + share * pi0
+    drawn_by, rows = (mixture, n) if counted else (policy, round(n * (1 - share)))
+    named = {
+        name: OwnPolicy(ScoreTable(context, pi[None]), 3)
+        for name, pi in (("pi0", pi0), ("served", drawn_by), ("next", next_one))
+    }
+    promise = Promise(Floor(0.95))
+    settings = ExploreSettings(promises=(promise,), deployments=3)
+    draw, passed = np.random.default_rng(5), 0
+    for _ in range(runs):
+        reads = Reads(secret=rng.secret(0, "holdout"))
+        first = _rows(draw, pi0, q, context, 300, 0)
+        second = _rows(draw, drawn_by, q, context, rows, 1)
+        registered = [reads.register(logs) for logs in (first, second)]
+        state = CampaignState(settings, named["pi0"], first, registered[0], settings.delta)
+        state.observe(
+            second,
+            named["served"],
+            registered[1],
+            novelty=0.05,
+            certified=True,
+            trust=1.0,
+            pi0_share=0.1 / 0.95,
+            holdout=share if counted else 0.0,
+        )
+        inputs = state.inputs(n)
+        assert inputs.largest == pytest.approx(1 / (0.19 if counted else 0.1))
+        rules = Rules((promise,), settings.delta, "betting", clip=20.0, largest=inputs.largest)
+        ladder = MixtureLadder((named["next"],), np.ones((1, 1)))
+        verdict = certify(ladder, inputs.folds, rules, Reads(), logging_policy=named["pi0"])
+        passed += verdict.passed
+    return passed
+
+
+def test_rows_of_the_holdout_count() -> None:
+    runs, better = 40, np.array([0.6, 0.4, 0.0])  # .52, required .475
+    assert verdicts_after_a_holdout(better, counted=True, runs=runs) > 2 * (
+        verdicts_after_a_holdout(better, counted=False, runs=runs)
+    )
+
+
+def test_rows_of_the_holdout_err_at_most_delta() -> None:
+    runs, missed = 120, np.array([0.3725, 0.6275, 0.0])  # .4745, required .475
+    wrong = verdicts_after_a_holdout(missed, counted=True, runs=runs)
+    assert binomial_tail(wrong, runs, 0.05) > 1e-3, f"{wrong} of {runs} passed"
+
+
 def _rows(
     draw: np.random.Generator,
     pi: FloatArray,
@@ -189,6 +278,9 @@ def test_margin_is_not_counted_where_rows_belong_to_units() -> None:
         )
 
 
+DEFAULT_FLOOR = Floor(0.95)
+
+
 def memorised(rows: LoggedData) -> OwnRewardModel:
     """A reward model that believes every row that it has seen."""
     shape = len(rows.contexts), len(rows.catalogue)
@@ -198,13 +290,16 @@ def memorised(rows: LoggedData) -> OwnRewardModel:
     return OwnRewardModel(ScoreTable(rows.contexts, total / count), shape[1])
 
 
-def taught(seed: int, *, strength: float = 3.0, at_first: float = 1.0) -> CampaignState:
+def taught(
+    seed: int, *, strength: float = 3.0, at_first: float = 1.0, floor: Floor = DEFAULT_FLOOR
+) -> CampaignState:
     """Three rounds, each policy a tilt towards what earned well in all rows that may teach it.
 
     `at_first` is the share of rewards that come in the first logs.
     """
     world = synthetic_world(SyntheticSettings(users=60, supported=20, novel=3), seed=seed)
-    settings, pi0 = ExploreSettings(deployments=3, no_drift=True), world.logging_policy
+    settings = ExploreSettings(promises=(Promise(floor),), deployments=3, no_drift=True)
+    pi0 = world.logging_policy
     reads = Reads(secret=rng.secret(seed, "taught"))
     first_logs = world.deploy(pi0, 6000, round=0)
     comes = rng.generator(seed, "comes").random(6000) < at_first
@@ -235,3 +330,122 @@ def test_a_rise_is_still_found() -> None:
     assert all(
         taught(seed, strength=0.5, at_first=0.6).refuted == {"no_drift"} for seed in range(3)
     )
+
+
+def test_what_pools_rest_on_is_tested_under_an_absolute_floor_too() -> None:
+    rises = taught(0, strength=0.5, at_first=0.6, floor=Floor(None, 0.01))
+    assert rises.refuted == {"no_drift"} and rises.settings.reserved == 0.0
+
+
+POOLED = ExploreSettings(
+    deployments=3, no_drift=True, reserve=0.4, objective="most novelty", fractions=(0.25, 0.15, 0.6)
+)
+
+
+@cache
+def three_rounds() -> tuple[list[LoggedData], list[Policy], list[Registration]]:
+    """Rows of three rounds, what drew them, and what their folds hang on."""
+    pi0, novel = WORLD.logging_policy, WORLD.catalogue.novel
+    policies: list[Policy] = [pi0]
+    policies += [Mixture([pi0, Uniform(novel)], [1 - nu, nu]) for nu in (0.1, 0.2)]
+    logs = [WORLD.deploy(policy, 4000, round=k) for k, policy in enumerate(policies)]
+    reads = Reads(secret=rng.secret(0, "three rounds"))
+    first = reads.register(logs[0], POOLED.fractions)
+    others = [reads.register(rows, POOLED.fractions, first=first) for rows in logs[1:]]
+    return logs, policies, [first, *others]
+
+
+def at_round(
+    k: int, logs: list[LoggedData], settings: ExploreSettings = POOLED, **more: Any
+) -> tuple[CampaignState, RoundInputs]:
+    """A campaign when round k begins."""
+    _, policies, registered = three_rounds()
+    state = CampaignState(settings, policies[0], logs[0], registered[0], 0.05, **more)
+    for j in range(1, k):
+        state.observe(
+            logs[j], policies[j], registered[j], novelty=0.1 * j, certified=False, trust=1.0
+        )
+    return state, state.inputs(4000)
+
+
+def turned(rows: LoggedData, registration: Registration, verdict: int) -> LoggedData:
+    """The rows with other rewards in those that are reserved for a verdict."""
+    marked = replace(rows, columns={"place": np.arange(len(rows))})
+    slices = reserved_rows(marked, registration, (verdict, 3), 0.4)
+    assert slices is not None
+    reward = rows.reward.copy()
+    place = slices[1].columns["place"]
+    reward[place] = 1 - reward[place]
+    return replace(rows, reward=reward)
+
+
+def frozen(state: CampaignState, inputs: RoundInputs) -> FrozenCandidate:
+    return look_ahead(inputs, state.settings, seed=1, fit=memorised).frozen()
+
+
+def fixed_by(candidate: FrozenCandidate) -> str:
+    """The hash of all that a candidate fixes."""
+    return CandidateFacts.fixed_by(candidate, pi0_policy="", certain_policy=None).hash
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_reserved_rows_decide_nothing_before_their_verdict(k: int) -> None:
+    logs, _, registered = three_rounds()
+    others = [*(turned(logs[j], registered[j], 3) for j in range(2)), logs[2]]
+    one, two = at_round(k, logs), at_round(k, others)
+    assert one[0].ceilings == {
+        name: replace(ceiling, data=logs[0].hash) for name, ceiling in two[0].ceilings.items()
+    }
+    assert one[0].drift is not None and str(one[0].drift) == str(two[0].drift)
+    changed = two[0].ceilings["reward"]
+    candidates = [
+        frozen(state, replace(inputs, ceilings={"reward": changed})) for state, inputs in (one, two)
+    ]
+    assert fixed_by(candidates[0]) == fixed_by(candidates[1])
+    if k == 3:  # their own verdict reads them
+        rounds = [inputs.pool for _, inputs in (one, two)]
+        assert all(pool is not None and len(pool.folds.strata) == 3 for pool in rounds)
+        certificates = [
+            certify_round(candidate, inputs, POOLED, reads=Reads()).certificate
+            for candidate, (_, inputs) in zip(candidates, (one, two), strict=True)
+        ]
+        assert len({certificate.verdicts[0].mean for certificate in certificates}) == 2
+        assert certificates[0].reserve == 0.4 and certificates[0].group == (3, 3)
+
+
+def test_what_its_verdict_has_read_teaches() -> None:
+    logs, _, registered = three_rounds()
+    others = [turned(logs[0], registered[0], 2), *logs[1:]]
+    assert fixed_by(frozen(*at_round(3, logs))) != fixed_by(frozen(*at_round(3, others)))
+
+
+WHY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no_drift": ({"no_drift": False}, {}, "it is not declared that nothing drifts"),
+    "cumulative": ({"safety": "cumulative"}, {}, "all rows served are in the account"),
+    "refuted": ({}, {"refuted": ["no_drift"]}, r"(no_drift) is refuted"),
+    "ended": ({}, {"fixed_length": False}, "those of round 0, which was ended by choice"),
+    "items": ({}, {"unpooled": "the items have changed"}, "the items have changed"),
+    "not asked": ({"reserve": 0.0}, {}, ""),
+}
+
+
+@pytest.mark.parametrize("why", WHY)
+def test_what_is_not_pooled_is_said(why: str) -> None:
+    changes, more, words = WHY[why]
+    logs, _, _ = three_rounds()
+    _, inputs = at_round(2, logs, replace(POOLED, **changes), **more)
+    assert inputs.pool is None and inputs.tested is inputs.folds
+    said = inputs.words_on_unpooled
+    assert said == () if not words else words in said[0] and said[0].startswith("fact: no rows")
+    if why != "ended":  # nothing is kept from training, either
+        assert sum(map(len, inputs.earlier)) == len(logs[0])
+
+
+def test_a_reserve_is_the_default_where_it_pays() -> None:
+    plain = ExploreSettings(no_drift=True)
+    assert replace(plain, deployments=3).reserved == 0.1
+    assert replace(plain, deployments=2).reserved == 0.0
+    assert replace(plain, deployments=2, reserve=0.2).reserved == 0.2
+    assert replace(plain, safety="cumulative").reserved == 0.0
+    with pytest.raises(ConfigError, match=r"reserve must lie in \[0, 1\)"):
+        ExploreSettings(reserve=1.0)

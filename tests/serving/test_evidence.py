@@ -84,11 +84,12 @@ def rows(
 
 def by_hand(values: FloatArray, length: int | None) -> float:
     """The sum over starts, product by product."""
-    weight = {0: 1.0} if length is None else {0: 0.5}
+    weight = {0: 1.0} if length is None else {0: 0.4}
     if length is not None:
-        places = range(EVERY, length + EVERY, EVERY)
-        ends = [0.5 * min(place / length, 1.0) for place in places]
-        steps = np.diff([0.0, *ends])
+        places = range(EVERY, 50 * length, EVERY)
+        within = [0.3 * min(place / length, 1.0) for place in places]
+        beyond = [0.3 * (1 - min(length / place, 1.0)) for place in places]
+        steps = np.diff([0.0, *np.add(within, beyond)])
         weight |= dict(zip(places, steps.tolist(), strict=True))
     begun = {s: w for s, w in weight.items() if s < len(values)}
     worth = sum(
@@ -106,6 +107,24 @@ def test_evidence_is_what_bets_from_all_starts_have_earned(length: int | None) -
     assert math.exp(mixture.log_evidence) == pytest.approx(by_hand(values, length))
     for n in (1, EVERY, EVERY + 1, 250):
         assert math.exp(path[n - 1]) == pytest.approx(by_hand(values[:n], length))
+
+
+def delay(after: int, length: int, seed: int) -> int:
+    """Values from a fault to the stop; .105 is earned before it and .08 after it, .095 needed."""
+    draw, need = np.random.default_rng(seed), 0.095
+    mean = np.where(np.arange(after + 40_000) < after, 0.105, 0.08)
+    path = StartMixture(1 - need, length).add(need - (draw.random(len(mean)) < mean))
+    return int((path[after:] >= math.log(1 / 0.01)).argmax())
+
+
+def test_a_fault_after_twice_the_declared_length_is_found_in_time() -> None:
+    """With all starts within the length it took four to ten times as long."""
+    length = 20_000
+    early, *late = (
+        float(np.median([delay(after, length, seed) for seed in range(20)]))
+        for after in (0, length, 2 * length)
+    )
+    assert 0 < max(late) <= 2.5 * early
 
 
 def test_evidence_does_not_depend_on_batches() -> None:

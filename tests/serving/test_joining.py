@@ -6,13 +6,17 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import polars as pl
 import pytest
 from tests.serving.asgi import batch, caller, rewarded
 from tests.serving.conftest import Clock, Serve
 
 from depsue.campaigns import Campaign, story_of
+from depsue.campaigns.dry_runs import recompute
 from depsue.campaigns.records import RoundSummary
+from depsue.certificates import Certificate
 from depsue.errors import FileError
+from depsue.estimators.weights import novelty_on
 from depsue.serving.joining import export_served
 from depsue.serving.settings import JOURNAL, STORE, declared
 from depsue.serving.store import Decision, Store
@@ -32,17 +36,75 @@ def test_what_was_served_is_the_next_rounds_logs(
     assert late.status == 200  # and does not count
     found = export_served(campaign, None)
     policy = [one for one in made if one["decided_by"] == "policy"]
-    assert (found.rows, found.holdout) == (len(policy), 1500 - len(policy))
+    held = len(made) - len(policy)
+    assert (found.rows, found.holdout, found.share) == (1500, 0, 0.05) and 30 < held < 130
+    assert "1,500 decisions of the policy and of its holdout (0.05 of them on pi0)" in str(found)
+    preview = campaign.preview_observation(str(found.path), mapping=found.mapping)
+    assert "rows of the holdout on pi0 count too: 0.05 of the decisions" in preview.lines()
     seen = campaign.observe(str(found.path), mapping=found.mapping)
-    assert seen.rows == len(policy)
+    summary = RoundSummary.of(seen)
+    assert (seen.rows, summary.holdout, summary.decisions) == (1500, 0.05, None)
+    written = pl.read_parquet(found.path)
+    assert written["decided_by"].to_list() == [one["decided_by"] for one in made]
+    mixed, logs = campaign.state().base, campaign.logs(1)
+    own = np.exp(mixed.log_prob(logs.requests, logs.action, logs.context))
+    np.testing.assert_allclose(logs.propensity, own, rtol=1e-3)
+    deployed = campaign.policy(1, summary.served)
+    assert summary.novelty == pytest.approx(0.95 * novelty_on(deployed, logs))
+    assert campaign.ledger.registration(campaign.name, 1).kind == "decision"
     rng = np.random.default_rng(0)
     due = {one["decision"] for one in made if rng.random() < 0.4}
-    mean = sum(one["decision"] in due for one in policy) / len(policy)
+    mean = sum(one["decision"] in due for one in made) / len(made)
     assert campaign.logs(1).mean_reward() == pytest.approx(mean)
     folds = campaign.state().inputs(1500).folds
     readable = np.concatenate([folds.learn.reward, folds.select.reward])  # no page shows the others
     assert RoundSummary.of(seen).promises["reward"].mean == pytest.approx(readable.mean())
     assert story_of(campaign).round == 2
+
+
+def test_a_holdout_whose_share_changed_is_left_out(
+    serve: Serve, home: Path, campaign: Campaign, clock: Clock
+) -> None:
+    declared(campaign.files.folder, {"wait": 3.0}, begun=False)
+    made = []
+    for holdout in (0.05, 0.2):
+        service = serve(wait=3.0, holdout=holdout)
+        made += batch(caller(service, home), 600)
+        service.close()
+    clock.advance(3.1)
+    found = export_served(campaign, None)
+    policy = sum(one["decided_by"] == "policy" for one in made)
+    assert (found.rows, found.holdout, found.share) == (policy, len(made) - policy, 0.0)
+    assert "of the holdout on pi0, whose share changed within the round" in str(found)
+    seen = campaign.observe(
+        str(found.path),
+        mapping=found.mapping,
+        decisions=found.decisions,
+        by_pi0=found.holdout + found.fallback,
+    )
+    summary = RoundSummary.of(seen)
+    assert (summary.holdout, summary.decisions) == (0.0, 1200)
+    assert summary.by_pi0 == len(made) - policy
+
+
+def test_the_next_certificate_says_whose_rows_it_rests_on(
+    serve: Serve, home: Path, campaign: Campaign, clock: Clock
+) -> None:
+    declared(campaign.files.folder, {"wait": 3.0}, begun=False)
+    service = serve(wait=3.0)
+    call = caller(service, home)
+    for _ in range(3):
+        rewarded(call, batch(call, 1000), lambda one: 0.4)
+    clock.advance(3.1)
+    service.close()
+    found = export_served(campaign, None)
+    campaign.observe(str(found.path), mapping=found.mapping)
+    campaign.train()
+    attempt = campaign.certify()
+    certificate = Certificate.from_json(attempt.certificate or "")
+    words = "the rows are of the served policy and of its holdout together"
+    assert any(words in assumption for assumption in certificate.assumptions)
+    assert recompute(campaign, 2, attempt.attempt) == ()
 
 
 def test_export_waits_for_the_journal(campaign: Campaign, serve: Serve, home: Path) -> None:

@@ -3,7 +3,8 @@
 A `Life` says what happens in a simulated round. `stops_at` runs the monitor's evidence on its
 decisions in a small world, where the truth is chosen. `monitor_page` does so for all lives:
 promises that are just kept (in a shop with busy and slow hours and in one with heavy users, too),
-and faults that begin at the start, after 10,000 and after 100,000 decisions.
+and faults that begin at the start, after 10,000 and after 100,000 decisions, and after twice the
+declared length.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ RATE, RATIO, DELTA, ROUNDS, HOLDOUT = 0.1, 0.95, 0.05, 3, 0.05
 LENGTH = 200_000
 """Decisions that the round is declared for."""
 LATE = 100_000
-"""Decisions before the latest fault; others begin at the start, and after a tenth of them."""
+"""Decisions before a late fault; others begin at the start, after a tenth of them, and after four
+times as many, which is twice the declared length."""
 AT_MOST = 2.5
 """Times the delay of a fault from the start that a late one may take."""
 MISSED = "NO: see the ratios above."
@@ -181,9 +183,9 @@ def measured(life: Life, lives: int, watched: int, late: int = LATE) -> Delays:
         life: what happens.
         lives: of each kind.
         watched: decisions after the fault began.
-        late: decisions before the latest fault.
+        late: decisions before a late fault; the latest begins after four times as many.
     """
-    starts = (0, late // 10, late)
+    starts = (0, late // 10, late, 4 * late)  # the last: twice the declared length
 
     def delays(after: int, length: int | None) -> FloatArray:
         watch = Watch(after + watched, length=length)

@@ -1,10 +1,11 @@
-"""Two ways to more rows for a verdict, tried before anything was built: pooling and blocks.
+"""Two ways to more rows for a verdict: pooling, which is built, and blocks, which do not pay.
 
 **Pooling** (`pooling_lines`): a campaign of certified exploration is run in one of the paper's
 worlds. Then, with the true mean rewards in place of rows, it is asked of each of its verdicts how
 far down its ladder a bound would go: on the newest certifying rows, and on these joined with slices
 that earlier rounds reserved, each row's propensity replaced by that of the mixture of the policies
-that logged the slices. What a round reserves, its own verdict does not have.
+that logged the slices. What a round reserves, its own verdict does not have, and some rows are
+left out by lot (`depsue.certificates.pooling`).
 
 **Blocks** (`block_lines`): policies are learned block by block on the blocks before, and their
 mixture is certified on all blocks but the first with a constant bet; against one policy that is
@@ -22,6 +23,7 @@ import numpy as np
 from depsue import rng
 from depsue.bounds import BaseBound, Betting, Normal, Pilot, best_bet
 from depsue.certificates import FRACTIONS
+from depsue.certificates.pooling import expected_rows
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
@@ -52,7 +54,7 @@ STRENGTH, CLIP = 1.0, 5.0
 
 
 @dataclass(frozen=True)
-class Stratum:
+class ShownRows:
     """Rows that one policy logged: their number, and (u, A) its probabilities."""
 
     rows: float
@@ -65,12 +67,23 @@ def reserved_rows(deployments: int, rows: float, reserve: float) -> list[list[fl
     for k in range(1, deployments + 1):
         slices = [reserve * rows / (deployments - 1 - j) for j in range(k - 1)]
         last = rows if k == deployments else (1 - reserve) * rows
-        out.append([*slices, last])
+        out.append(_by_lot([*slices, last], deployments))
     return out
 
 
+def _by_lot(rows: list[float], deployments: int) -> list[float]:
+    """What is read of the rows that slices and the newest fold have, as far as it is worth it."""
+    *slices, newest = (round(n) for n in rows)
+    read = [max(expected_rows(n, deployments), 0) for n in slices]
+    others = sum(n for n, taken in zip(slices, read, strict=True) if taken)
+    left = expected_rows(newest, deployments, others)
+    if not others or sum(read) + left <= newest:
+        return [0.0] * len(slices) + [float(newest)]
+    return [float(n) for n in (*read, left)]
+
+
 def certified_novelty(
-    strata: Sequence[Stratum],
+    strata: Sequence[ShownRows],
     parts: tuple[FloatArray, FloatArray],
     q: FloatArray,
     need: float,
@@ -117,11 +130,11 @@ def pooled(world: World, rows: int, ran: Sequence[Exploration]) -> dict[str, lis
         parts, need = _parts(d, users), d.explored.certificate.verdicts[0].need
         paired = shown[0] if abs(need) < 1e-9 else None
         strata = {
-            name: [Stratum(n, pi) for n, pi in zip(counts[k], shown, strict=False) if n > 0]
+            name: [ShownRows(n, pi) for n, pi in zip(counts[k], shown, strict=False) if n > 0]
             for name, counts in ways.items()
         }
-        newest = Stratum(certifying, shown[k])
-        strata[HELD_OUT] = [Stratum(HOLDOUT * rows, shown[0]), newest] if k else [newest]
+        newest = ShownRows(certifying, shown[k])
+        strata[HELD_OUT] = [ShownRows(HOLDOUT * rows, shown[0]), newest] if k else [newest]
         for name, own in strata.items():
             found[name].append(certified_novelty(own, parts, q, need, paired))
     return found
@@ -147,6 +160,7 @@ def pooling_lines(
         recipe.exploration,
         promises=(Promise(Floor(recipe.floor)),),
         deployments=deployments,
+        reserve=0.0,
         rewards=replace(recipe.rewards, members=recipe.exploration.rewards.members),
     )
     heads = " | ".join(f"k={k}" for k in range(1, deployments + 1))

@@ -40,6 +40,8 @@ DOSE = {
     **dict.fromkeys(("retried", "ended by choice", "cumulative", "sharper", "debts"), 6),
     **dict.fromkeys(("encodings", "estimated", "declarations", "appended"), 3),
     "names": 18,
+    "pooled": 40,
+    "pooled campaigns": 1,
     "worthless": 1,
     "late drift": 1,
     "ended at will": 1,
@@ -55,6 +57,7 @@ BROKEN = {
     ("estimated propensities, called logged", "normal"),
     ("endogenous sessions, all rows, not tested", "normal"),
     ("users who come back, certify each round", "round 3"),
+    ("pooled slices that taught", "round 3"),
     ("debts forgotten", "relative floor, no_drift"),
     ("debts forgotten", "relative floor, paired"),
 }

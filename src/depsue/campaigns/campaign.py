@@ -21,6 +21,7 @@ from depsue.campaigns.files import (
     save_candidate,
 )
 from depsue.campaigns.observing import (
+    CANNOT_PAIR,
     ObservationPreview,
     assumptions_on_items,
     assumptions_on_outside,
@@ -81,10 +82,13 @@ class Campaign(RecordedCampaign):
         require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
         refuted = state.refuted
         self.notes = (*_too_few(folds), *assumptions_on_refuted(refuted))
+        if any(top.is_r_max for top in inputs.ceilings.values()):
+            self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
             candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
         declared = (
+            *candidate.rules.assumptions,
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
             *assumptions_on_outside(self.pi0),
@@ -316,6 +320,7 @@ class Campaign(RecordedCampaign):
                     withdrawn=taken.withdrawn,
                     decisions=None if served == own.rows else served,
                     by_pi0=taken.by_pi0,
+                    holdout=taken.mapping.holdout,
                     ended=taken.preview.ended,
                 )
             )
@@ -351,14 +356,16 @@ class Campaign(RecordedCampaign):
         by_pi0: int | None,
     ) -> _TakenIn:
         """All that an observation would record; arguments as for `observe`."""
-        k = self.round
+        k, opened = self.round, open_source(source)
         if mapping is None:
-            mapping = replace(self.files.mapping(k - 1), kept=1.0)  # only pi0's logs lost rows
+            # only pi0's logs lost rows, and the holdout is of the round that declares it
+            mapping = replace(self.files.mapping(k - 1), kept=1.0, holdout=0.0)
+            if mapping.decision not in opened.names:  # what the service exported has ids
+                mapping = replace(mapping, decision=None)
         elif not isinstance(mapping, LogMapping):
             mapping = read_mapping(mapping)
         catalogue = self.files.items(k - 1)
         mapping = mapping.taken_in(now)
-        opened = open_source(source)
         logs = read_mapped(opened, mapping, catalogue, k)
         left_out = words_on_younger(opened, mapping)
         younger = count_rows(opened, replace(mapping, until=None)) - len(logs)
@@ -375,18 +382,19 @@ class Campaign(RecordedCampaign):
             logs = replace(logs, round=np.full(len(logs), k, dtype=np.int16))
         else:
             self._current("observe")
+            self._require_not_trained_on(k, logs)
+            addable = k > 1 and not self.candidates(k)
             require(
                 bool(self.deployed(k)),
                 "a round is observed after something was deployed in it",
                 found=f"no deployment in round {k} of campaign {self.name!r}",
                 cure="train, certify and deploy first; where pi0 went on serving: rollback"
-                + (f"; to add rows to round {k - 1}, give all of its rows together" * (k > 1)),
+                + (f"; to add rows to round {k - 1}, give all of its rows together" * addable),
             )
         explore = self.settings.explore
         require_same_terms(mapping, self.files.mapping(0))
         declared_units(logs, explore.units)
-        served = self._drawn_by(k, logs)
-        policy = self.widened(self.policy(k, served), catalogue)
+        served, policy = self._drawn_by(k, logs, mapping.holdout)
         summaries = self.summaries()
         earlier = summaries[k] if adds is not None else None
         arrived = () if earlier is None else earlier.arrived
@@ -419,7 +427,8 @@ class Campaign(RecordedCampaign):
         times = None if logs.time is None or not len(logs.time) else logs.time
         folds = None
         if k < self.rounds:
-            folds = fold_sizes(logs, explore.fractions, explore.deployments)
+            reserve = explore.reserved if k < self.rounds - 1 else 0.0
+            folds = fold_sizes(logs, explore.fractions, explore.deployments, reserve)
         preview = ObservationPreview(
             round=k,
             rows=len(logs),
@@ -433,6 +442,7 @@ class Campaign(RecordedCampaign):
             missing=max(declared - total, 0),
             ended=ended,
             folds=folds,
+            holdout=mapping.holdout,
         )
         return _TakenIn(
             preview, mapping, logs, drawn, policy, served, arrived, withdrawn, by_pi0=by_pi0
@@ -448,6 +458,20 @@ class Campaign(RecordedCampaign):
             return None
         shared = self.ledger.overlap(self.name, newest.round, logs.sketch).share
         return newest if shared > MOST_OF_THEM else None
+
+    def _require_not_trained_on(self, k: int, logs: LoggedData) -> None:
+        """Refuse rows of the round before, once a candidate of round k was trained on its rows."""
+        if self.deployed(k) or not self.candidates(k):
+            return
+        shared = self.ledger.overlap(self.name, k - 1, logs.sketch)
+        require(
+            not shared,
+            "rows can be added to a round until a candidate is trained on them",
+            found=f"about {shared.share:.0%} of the rows are those of round {k - 1}, and a "
+            f"candidate of round {k} exists",
+            cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of "
+            f"round {k - 1} are left out for good: the next policy did not draw them",
+        )
 
     def _require_holds_alone(self, k: int, hash: str) -> None:
         """Refuse a policy of round k whose promise needs help by now, or is refuted."""
@@ -470,7 +494,8 @@ class Campaign(RecordedCampaign):
             certificate = Certificate.from_json(decided[1].certificate or "")
             if not all(verdict.alone for verdict in certificate.verdicts):
                 reasons.append("its certificate counts on the margin that was there then")
-            if NO_DRIFT in refuted and any(v.ceiling is not None for v in certificate.verdicts):
+            rests = certificate.spent.ceilings or certificate.strata
+            if NO_DRIFT in refuted and rests:
                 reasons.append("it rests on no_drift, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
@@ -500,14 +525,17 @@ class Campaign(RecordedCampaign):
         self.notes = (note,)
         return seen
 
-    def _drawn_by(self, k: int, logs: LoggedData) -> str:
-        """The hash of the deployment that drew these rows: the newest of the round that could."""
+    def _drawn_by(self, k: int, logs: LoggedData, holdout: float) -> tuple[str, BasePolicy]:
+        """The deployment that drew these rows: the newest of the round that could.
+
+        Returns its hash, and what drew the rows: it, or its mixture with the holdout on pi0.
+        """
         refusal: DataError | None = None
         for deployment in reversed(self.deployed(k)):
-            policy = self.policy(k, deployment.policy_hash)
+            policy = self.drawing(k, deployment.policy_hash, holdout, logs.catalogue)
             try:
-                require_drawn_by(self.widened(policy, logs.catalogue), logs)
-                return deployment.policy_hash
+                require_drawn_by(policy, logs)
+                return deployment.policy_hash, policy
             except DataError as problem:
                 refusal = refusal or problem
         raise refusal or RuntimeError("the round has a deployment")

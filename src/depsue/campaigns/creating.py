@@ -10,7 +10,7 @@ from pathlib import Path
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
-from depsue.campaigns.observing import summarised
+from depsue.campaigns.observing import FEWEST_VALUES, summarised
 from depsue.campaigns.records import required_hash
 from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
@@ -23,7 +23,9 @@ from depsue.data.reading import mapped, open_source, read_mapped, words_on_young
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require
 from depsue.exploration.rounds import require_countable
+from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import Ledger, open_ledger
+from depsue.plural import counted
 from depsue.policies import BasePolicy, NamedPolicy, named_policy, save
 from depsue.savable import outside_of
 
@@ -124,10 +126,35 @@ def create(
         fresh=fresh,
         files=files.hashes(0),
     )
-    notes = (*first.notes, *_shared_rows(ledger, name))
+    notes = (*first.notes, *_values_left(rows, settings.explore), *_shared_rows(ledger, name))
+    if begun is None:
+        notes = (*notes, PLANNED_BEFORE)
     campaign = Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
     secret_of(campaign)  # made now
     return campaign
+
+
+PLANNED_BEFORE = (
+    "a depsue plan that was made on these rows before now has read some that may certify: terms "
+    "that were chosen by it rest on them, and no certificate can tell. A plan with this --home "
+    "reads none from now on"
+)
+
+
+def _values_left(rows: LoggedData, explore: ExploreSettings) -> list[str]:
+    """A word on how many values there are, where only the first row of each unit counts."""
+    if explore.units != "first row" or rows.units is None or not rows.repeats_units:
+        return []
+    left = len(rows.units)
+    learn, select, certify = (int(left * share) for share in explore.fractions)
+    each = certify // explore.deployments
+    fewest = FEWEST_VALUES["certify"]
+    few = f"; that is few: {fewest} are needed" * (each < fewest)
+    return [
+        f"first row: {left:,} of {len(rows):,} rows count, one for each unit; about {learn:,} to "
+        f"learn from, {select:,} to select by, and {each:,} for each of "
+        f"{counted(explore.deployments, 'verdict')}{few}"
+    ]
 
 
 def _shared_rows(ledger: Ledger, name: str) -> list[str]:

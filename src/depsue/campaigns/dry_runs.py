@@ -23,12 +23,13 @@ from depsue.campaigns.files import PARTS, load_candidate
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate, MixtureLadder, verify
 from depsue.certificates.promise_test import PromiseTest
+from depsue.certificates.tuning import some_contexts
 from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
 from depsue.errors import FileError
 from depsue.exploration.headroom import LIKELY
 from depsue.exploration.plan import Plan, plan_round
-from depsue.exploration.round import FrozenCandidate, RoundInputs, some_contexts
+from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import AttemptRecord, CandidateRecord
 from depsue.policies import BasePolicy, load
@@ -117,9 +118,16 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
     watch("logs", 0, 1, "")
     logs = campaign.logs(k - 1)
     watch("logs", 1, 1, f"{len(logs):,} rows")
-    served = campaign.summaries()[k - 1].served
+    summary = campaign.summaries()[k - 1]
     pi0 = campaign.pi0_today(k - 1)
-    by_pi0 = served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
+    by_pi0 = summary.served == campaign.terms.pi0 and not campaign.withdrawn(k - 1)
+    base = pi0
+    if not by_pi0:
+        base = campaign.drawing(k - 1, summary.served, summary.holdout, logs.catalogue)
+    earlier = {}
+    for j in (stratum.round for stratum in certificate.strata[:-1]):
+        past, rows = campaign.summaries()[j], campaign.logs(j)
+        earlier[j] = rows, campaign.drawing(j, past.served, past.holdout, rows.catalogue)
     watch("verdict", 0, 1, "")
     with rng.one_thread():
         verification = verify(
@@ -127,8 +135,9 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
             logs,
             _certified_policy(campaign, candidate, read, certificate),
             logging_policy=None if by_pi0 else pi0,
-            base=pi0 if by_pi0 else campaign.widened(campaign.policy(k, served), logs.catalogue),
+            base=base,
             model=campaign.model(candidate),
+            earlier=earlier,
         )
     watch("verdict", 1, 1, "")
     return verification.differences
@@ -206,11 +215,11 @@ def rehearse(candidate: FrozenCandidate, inputs: RoundInputs, delta: float) -> R
         inputs: what it was made from; its certifying rows are counted, not read.
         delta: what the verdict will be tested at.
     """
-    folds, rules, ladder = inputs.folds, candidate.rules, candidate.levels
+    folds, rules, ladder = inputs.tested, candidate.rules, candidate.levels
     rows = some_contexts(folds.select)
     times, each = len(folds.certify) / len(rows), rules.delta_each(delta)
     pi0 = inputs.logging_policy
-    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
+    pairing = None if inputs.drawn_by is pi0 else pi0
     test = PromiseTest(rows, rules, delta, pairing)
     parts = test.evidence(ladder.parts)
     places = _spread(len(ladder.shares), MOST_LEVELS)

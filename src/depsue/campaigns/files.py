@@ -204,8 +204,7 @@ def load_candidate(
         inputs: what it was made from.
         outside: callables that policies were saved with by name.
     """
-    catalogue = inputs.folds.certify.catalogue
-    contexts = inputs.folds.certify.contexts
+    catalogue, contexts = inputs.tested.certify.catalogue, inputs.tested.certify.contexts
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
     inner = load_model(folder, facts.model)
     hashes = [hash_of(part) for part in loaded]
@@ -218,7 +217,7 @@ def load_candidate(
     )
     model = CachedRewardModel(inner, contexts)
     pi0 = inputs.require_pi0()
-    base = pi0 if inputs.base is None else inputs.base
+    base = inputs.drawn_by or pi0
     # pi0 itself, where it is a part: what compares policies with `is` sees that they are the same
     pi0_hash = hash_of(pi0)
     old, new = (

@@ -111,6 +111,7 @@ class ObservationPreview:
         folds: how many values (rows, or units) the next round's folds will have, about; None after
             the last round.
         known: where these rows were observed before; "" if they were not.
+        holdout: the share of decisions that pi0 took and whose rows are among these.
     """
 
     round: int
@@ -126,6 +127,7 @@ class ObservationPreview:
     ended: str = ""
     folds: dict[str, int] | None = None
     known: str = ""
+    holdout: float = 0.0
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -139,6 +141,8 @@ class ObservationPreview:
         lines = [f"round {self.round}: {rows}{more}"]
         if self.first is not None:
             lines.append(f"from {self.first} to {self.last}")
+        if self.holdout:
+            lines.append(f"rows of the holdout on pi0 count too: {self.holdout:g} of the decisions")
         lines += [f"left out: {words}" for words in self.left_out]
         unobserved = self.decisions - self.rows
         if unobserved:
@@ -160,19 +164,21 @@ class ObservationPreview:
         return lines
 
 
-def fold_sizes(logs: LoggedData, fractions: Sequence[float], verdicts: int) -> dict[str, int]:
+def fold_sizes(
+    logs: LoggedData, fractions: Sequence[float], verdicts: int, reserve: float = 0.0
+) -> dict[str, int]:
     """About how many values each fold will have; refused where they are too few.
 
     Args:
         logs: the rows.
         fractions: shares of learn, select and certify.
         verdicts: K, over which units that certify are divided: each certifies once.
+        reserve: share of the rows without units that certify which later verdicts read.
     """
     values = len(logs) if logs.units is None else len(logs.units)
     what = "rows" if logs.units is None else "units"
-    divided = 1 if logs.units is None else verdicts
     shares = dict(zip(FEWEST_VALUES, fractions, strict=True))
-    shares["certify"] /= divided
+    shares["certify"] *= (1 - reserve) if logs.units is None else 1 / verdicts
     sizes = {name: int(values * share) for name, share in shares.items()}
     fewest = math.ceil(max(FEWEST_VALUES[name] / share for name, share in shares.items() if share))
     few = [f"{name} {n:,}" for name, n in sizes.items() if n < FEWEST_VALUES[name] and shares[name]]
@@ -207,12 +213,20 @@ def same_rows(observation: ObservationRecord, logs: LoggedData) -> bool:
     return replace(logs, round=rounds).hash == observation.data_hash
 
 
+CANNOT_PAIR = (
+    "the newest rows hold no share of pi0, so nothing can be held against what pi0 earns now: no "
+    "level is likely to pass. Deploy what is certain (it keeps the floor by itself, and its rows "
+    "can be paired with pi0 again), or pi0; depsue serve keeps a holdout on pi0, which does the "
+    "same"
+)
+
+
 def assumptions_on_refuted(refuted: Iterable[str]) -> list[str]:
     """What was declared and refuted, in words."""
     words = {
         NO_DRIFT: "that pi0's value does not change (no_drift) was declared and is refuted: no "
-        "ceiling from the first logs is used, rows are paired with pi0; earlier certificates "
-        "that rest on it are refuted with it",
+        "ceiling from the first logs is used, and rows are paired with pi0 where what logged them "
+        "kept a share of it; earlier certificates that rest on it are refuted with it",
     }
     return [words.get(name, f"{name} was declared and is refuted") for name in sorted(refuted)]
 

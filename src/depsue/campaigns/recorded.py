@@ -33,7 +33,7 @@ from depsue.ledger import (
     ObservationRecord,
     certificate_pin,
 )
-from depsue.policies import BasePolicy, RestrictedPolicy, load
+from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load
 from depsue.rewards import BaseRewardModel
 from depsue.scores import Scores
 
@@ -218,6 +218,21 @@ class RecordedCampaign:
         """A policy of round k, or of an earlier one, by its hash."""
         return self.pi0 if hash == self.terms.pi0 else self._loaded(self.folder_of(k, hash), hash)
 
+    def drawing(self, k: int, hash: str, holdout: float, catalogue: Catalogue) -> BasePolicy:
+        """What drew the rows of round k: a policy, or its mixture with the holdout on pi0.
+
+        Args:
+            k: the round.
+            hash: of the policy that was deployed.
+            holdout: the share of decisions that pi0 took, whose rows are among the others.
+            catalogue: over whose items.
+        """
+        policy = self.widened(self.policy(k, hash), catalogue)
+        if holdout == 0:
+            return policy
+        pi0 = self.widened(self.pi0_today(k - 1), catalogue)
+        return Mixture([policy, pi0], [1 - holdout, holdout])
+
     def folder_of(self, k: int, hash: str) -> Path:
         """Where a policy of round k, or of an earlier one, is saved."""
         if hash == self.terms.pi0:
@@ -294,10 +309,12 @@ class RecordedCampaign:
             decisions=self.settings.decisions,
             refuted=self.refuted(),
             fixed_length=not self.summaries()[0].ended,
+            unpooled=self._unpooled(),
         )
         for k, summary in enumerate(self.summaries()[1:], start=1):
-            served = self.policy(k, summary.served)
-            policy = base if served is self.pi0 else self.widened(served, catalogue)
+            policy = base
+            if summary.served != self.terms.pi0 or summary.holdout:
+                policy = self.drawing(k, summary.served, summary.holdout, catalogue)
             made_in, choice = self.made_in(k, summary.served)
             candidates = self.candidates(k)
             state.observe(
@@ -311,8 +328,25 @@ class RecordedCampaign:
                 by_pi0=summary.by_pi0,
                 fixed_length=not summary.ended,
                 pi0_share=self._pi0_share(made_in, base, first),
+                holdout=summary.holdout,
             )
         return state
+
+    def _unpooled(self) -> str:
+        """Why rows of earlier rounds may not be pooled, in words; "" if they may.
+
+        What happened once counts for good: rows that were reserved teach from then on.
+        """
+        rounds = range(self.round)
+        if not self.settings.explore.reserved:
+            return ""
+        first = self.files.items(0).hash
+        changed = any(summary.arrived or summary.withdrawn for summary in self.summaries())
+        if changed or any(self.files.items(k).hash != first for k in rounds):
+            return "the items have changed"
+        if any(self.files.mapping(k).kept < 1 for k in rounds):
+            return "rows of some items were dropped from the logs"
+        return ""
 
     def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
         """Share of pi0 in the old part of what round k certified, by what was declared then."""

@@ -353,6 +353,7 @@ class RoundSummary:
         arrived, withdrawn: ids of items that come from the next round on, and of all that are gone.
         decisions: that were served in the round, whoever decided; None is one for each row.
         by_pi0: of those without a row, how many pi0 took.
+        holdout: the share of decisions that pi0 took and whose rows are among these.
         read: rows whose rewards are in the means and sums: the learn and select rows, for no page
             may show what a coming verdict reads. None is all.
         ended: why the round did not end as was declared, in words; "" if it did.
@@ -372,6 +373,7 @@ class RoundSummary:
     withdrawn: tuple[str, ...] = ()
     decisions: int | None = None
     by_pi0: int = 0
+    holdout: float = 0.0
     read: int | None = None
     ended: str = ""
 

@@ -62,6 +62,8 @@ class CampaignTerms:
             campaign = {"retries": record.retries, **values["campaign"]}
             promises = [upgraded_promise(promise) for promise in campaign["explore"]["promises"]]
             campaign["explore"] = {**campaign["explore"], "promises": promises}
+            if "reserve" not in campaign["explore"] and campaign["explore"].get("no_drift"):
+                campaign["explore"]["reserve"] = 0.0  # begun before rows were reserved
             return {**values, "campaign": campaign}
 
         what = f"the settings of campaign {record.name!r}"

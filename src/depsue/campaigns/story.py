@@ -165,7 +165,8 @@ class Concern:
             return (
                 f"Before round {rounds}, pi0's value was found to have changed, although it was "
                 "declared not to: from then on rows are paired with pi0, and earlier certificates "
-                "that rest on the declaration are in doubt."
+                "that rest on the declaration are in doubt. Floors and margins in the table are "
+                "still taken of pi0's value in the first logs."
             )
         return (
             "What serves was certified in an earlier round, with the margin of that time; nothing "
@@ -451,18 +452,18 @@ def _outcomes(
 def _drift_found(campaign: RecordedCampaign) -> int | None:
     """The first round before which pi0's value was found to have changed; None if it was not.
 
-    Where it was declared that pi0's value does not drift, a candidate from round 2 on has a
-    ceiling on it, unless a test refuted the declaration.
+    Where it was declared that pi0's value does not drift, and a floor is relative, a candidate from
+    round 2 on has a ceiling on it, unless a test refuted the declaration.
     """
     explore = campaign.settings.explore
     relative = any(promise.floor.ratio is not None for promise in explore.promises)
-    if not (explore.no_drift and relative):
+    if not explore.no_drift:
         return None
     refuted = (
         candidate.round
         for candidate in campaign.ledger.candidates(campaign.name)
         if NO_DRIFT in CandidateFacts.of(candidate).refuted
-        or (candidate.round > 1 and not CandidateFacts.of(candidate).ceilings)
+        or (relative and candidate.round > 1 and not CandidateFacts.of(candidate).ceilings)
     )
     return next(refuted, None)
 
@@ -492,6 +493,8 @@ def _concerns(
         below = tuple(
             outcome.round for outcome in history.observed[1:] if outcome.against == "below"
         )
+        if drift is not None and history.promise.floor.ratio is not None:
+            continue  # the floor is a share of a value that has changed
         if explore.safety == "each" and below:
             yield Concern("round below", history.promise.name, below)
         if explore.safety == "cumulative" and history.together == "below":

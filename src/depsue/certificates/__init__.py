@@ -5,6 +5,7 @@ from depsue.certificates.folds import (
     FRACTIONS,
     Folds,
     Registration,
+    Stratum,
     StreamedFolds,
     UnitRows,
     declared_units,
@@ -15,6 +16,7 @@ from depsue.certificates.folds import (
 )
 from depsue.certificates.margin import Served, Stake, clopper_pearson, earned
 from depsue.certificates.paper import paper_certificate
+from depsue.certificates.pooling import LoggedRound, Pool, pooled
 from depsue.certificates.registration import CountsReads, KnownLog, Reads, placed
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import Account, certify
@@ -35,12 +37,15 @@ __all__ = [
     "Folds",
     "KnownLog",
     "LogStream",
+    "LoggedRound",
     "MixtureLadder",
+    "Pool",
     "Reads",
     "Registration",
     "Rules",
     "Served",
     "Stake",
+    "Stratum",
     "StreamedFold",
     "StreamedFolds",
     "UnitRows",
@@ -53,6 +58,7 @@ __all__ = [
     "earned",
     "paper_certificate",
     "placed",
+    "pooled",
     "promised_rows",
     "safety_terms",
     "surplus",

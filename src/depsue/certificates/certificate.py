@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue._version import __version__
-from depsue.certificates.folds import WHOLE, Registration, UnitRows
+from depsue.certificates.folds import WHOLE, Registration, Stratum, UnitRows
 from depsue.errors import FileError
 from depsue.promises import Promise, upgraded_promise
 
@@ -139,12 +139,16 @@ class Certificate:
             the "first row" of each; None where units have one row each, or rows stand for
             themselves.
         group: (k, K): the verdict read the k-th of K groups of the certifying units, each of which
-            is read by one verdict of the campaign.
+            is read by one verdict of the campaign; likewise of rows, where some are reserved.
         path: shares of all levels that were tested, in their order; all up to `shares` passed.
         rules: the version of the rules that it was reached by: `RULES` today.
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
             for certificates without such folds (paper, or by older rules).
         fixed_length: whether the number of rows was fixed before their rewards were seen.
+        reserve: the share of its certifying rows that each round but the last reserves for later
+            verdicts.
+        strata: rows of earlier rounds that were reserved for this verdict, and the newest last:
+            what was pooled; () where the newest rows were read alone.
     """
 
     kind: Literal["strict", "estimated", "paper"]
@@ -176,6 +180,8 @@ class Certificate:
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
     fixed_length: bool = True
+    reserve: float = 0.0
+    strata: tuple[Stratum, ...] = ()
 
     @property
     def novelty(self) -> float:
@@ -194,8 +200,8 @@ class Certificate:
         if self.kind == "estimated":
             claim = f"delta {self.delta:g} is not guaranteed: propensities were estimated"
         head = (
-            f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}: "
-            f"{'passed' if self.passed else 'failed'} ({claim})"
+            f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}"
+            f"{_with_earlier(self.strata)}: {'passed' if self.passed else 'failed'} ({claim})"
         )
         lines = [head]
         for v in self.verdicts:
@@ -277,6 +283,15 @@ def _upgraded_parts(spent: dict[str, float], promises: set[str]) -> dict[str, di
         else:
             parts[kinds[0]][name.removeprefix(prefixes[kinds[0]])] = part
     return parts
+
+
+def _with_earlier(strata: tuple[Stratum, ...]) -> str:
+    """Which other rows were read, in words."""
+    if not strata:
+        return ""
+    rows = sum(stratum.rows for stratum in strata[:-1])
+    rounds = ", ".join(str(stratum.round) for stratum in strata[:-1])
+    return f" and {rows:,} that were reserved in round {rounds}"
 
 
 def _of(verdict: Verdict) -> str:

@@ -38,8 +38,8 @@ class Registration:
     Args:
         ledger: the id of the registry that drew the secret.
         secret: 64 hexadecimal digits; printed on certificates, so that anyone can split again.
-        kind: by what a row is named: its unit, its time (with context, action and propensity), or
-            its number in the file.
+        kind: by what a row is named: its unit, the id of its decision, its time (with context,
+            action and propensity), or its number in the file.
         fractions: the shares of learn, select and certify.
         family: names the logs that share rows with these; their verdicts share one delta.
         drawn: whether the registry drew the secret; False if it was given.
@@ -81,6 +81,27 @@ def checked_shares(fractions: Sequence[float]) -> tuple[float, float, float]:
     return a, b, c
 
 
+@dataclass(frozen=True)
+class Stratum:
+    """Rows of one round among those that a pooled verdict reads.
+
+    Args:
+        round: which deployment produced them.
+        rows: how many the verdict reads.
+        reserved: how many could be read: the rest were left out by lot.
+        data: SHA-256 of all rows of the round.
+        policy: SHA-256 of the policy that drew them; None if it cannot be saved.
+        registration: what their folds hang on.
+    """
+
+    round: int
+    rows: int
+    reserved: int
+    data: str
+    policy: str | None
+    registration: Registration
+
+
 @dataclass(frozen=True, eq=False)
 class Folds:
     """The three folds of one round's logs.
@@ -97,6 +118,11 @@ class Folds:
             is about; None where each has one, or where rows stand for themselves.
         group: (k, K): the certifying units are divided into K groups, and `certify` is the k-th.
             Units of groups before it are in `learn`; those of later groups are in no fold.
+            Likewise for rows without units of which a share is reserved.
+        reserve: the share of its certifying rows that each round but the last reserves for later
+            verdicts.
+        strata: where rows that earlier rounds reserved are in `select` and `certify`: what was
+            pooled, the newest round last (`depsue.certificates.pooling`).
     """
 
     learn: LoggedData
@@ -108,6 +134,8 @@ class Folds:
     campaign: str = ""
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
+    reserve: float = 0.0
+    strata: tuple[Stratum, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +151,8 @@ class StreamedFolds:
     campaign: str = ""
     units: UnitRows | None = None
     group: tuple[int, int] = WHOLE
+    reserve: float = 0.0
+    strata: tuple[Stratum, ...] = ()
 
 
 @overload
@@ -133,6 +163,7 @@ def three_folds(
     campaign: str = "",
     units: UnitRows | None = None,
     group: tuple[int, int] = WHOLE,
+    reserve: float = 0.0,
 ) -> Folds: ...
 @overload
 def three_folds(
@@ -142,6 +173,7 @@ def three_folds(
     campaign: str = "",
     units: UnitRows | None = None,
     group: tuple[int, int] = WHOLE,
+    reserve: float = 0.0,
 ) -> StreamedFolds: ...
 def three_folds(
     logs: LoggedData | LogStream,
@@ -150,6 +182,7 @@ def three_folds(
     campaign: str = "",
     units: UnitRows | None = None,
     group: tuple[int, int] = WHOLE,
+    reserve: float = 0.0,
 ) -> Folds | StreamedFolds:
     """Split one round's logs: the same rows fall the same way in memory and as a stream.
 
@@ -161,6 +194,8 @@ def three_folds(
             depend on what the unit was shown; "first row" promises the first row of each only.
         group: (k, K), of the k-th of K verdicts of a campaign whose rows have units: users come
             back, and each certifies in one verdict.
+        reserve: of rows without units: the share of the certifying ones that is reserved for the
+            verdicts after the round's own, in equal parts. Round j's own verdict is j + 1.
     """
     require(
         isinstance(registration, Registration),
@@ -193,7 +228,7 @@ def three_folds(
         )
         require(
             group == WHOLE,
-            "reserved groups of units are taken in memory",
+            "reserved rows and groups of units are taken in memory",
             found=f"group {short(group)} of a stream of partitions",
             cure="read the logs into memory, as campaigns do",
         )
@@ -202,7 +237,7 @@ def three_folds(
             one, two, three, logs.hash, registration, rounds[0], campaign, declared
         )
     require_identity(logs, registration.kind)
-    which = _folds_before(logs, registration, group)
+    which = _folds_before(logs, registration, group, reserve)
     if declared == "first row":
         which = np.where(logs.place_in_unit == 0, which, -1)
     parts = []
@@ -226,45 +261,79 @@ def three_folds(
         rounds[0],
         campaign,
         declared,
-        group if registration.kind == "unit" else WHOLE,
+        group if registration.kind == "unit" or reserve else WHOLE,
+        0.0 if registration.kind == "unit" else reserve,
     )
 
 
-def _folds_before(logs: LoggedData, registration: Registration, group: tuple[int, int]) -> IntArray:
-    """(n,) the fold of every row when verdict k of K is to come; -1 if it is for a later one."""
+def _folds_before(
+    logs: LoggedData, registration: Registration, group: tuple[int, int], reserve: float = 0.0
+) -> IntArray:
+    """(n,) the fold of every row when verdict k of K is to come; -1 if it is for a later one.
+
+    Which verdict reads a certifying row is a keyed hash of what names it. Of an earlier round,
+    certifying rows are those reserved for verdict k, and select rows as large a share of those that
+    chose then; the other select rows teach by now.
+    """
     k, groups = group
+    learn, select, certify = range(3)
     ids = identities(logs, registration.kind)
     which = keyed_folds(ids, registration.fractions, registration.secret)
     if logs.estimating is not None:  # what weights were made of is not read by a verdict
-        which[logs.estimating & (which == NAMES.index("certify"))] = NAMES.index("learn")
-    if registration.kind != "unit" or groups == 1:
+        which[logs.estimating & (which == certify)] = learn
+    first, shares = 1, (1 / groups,) * groups
+    if registration.kind != "unit":
+        first = _rounds(logs)[0] + 1
+        later = groups - first
+        shares = (1 - reserve, *[reserve / later] * later) if reserve and later > 0 else ()
+    if len(shares) < 2:
         return which
     secret = hashlib.sha256(f"depsue groups of units {registration.secret}".encode()).hexdigest()
-    of_unit = 1 + keyed_folds(ids, (1 / groups,) * groups, secret)
-    certify = which == NAMES.index("certify")
-    which[certify & (of_unit < k)] = NAMES.index("learn")
-    which[certify & (of_unit > k)] = -1
+    verdict = first + keyed_folds(ids, shares, secret)
+    certifying = which == certify
+    if registration.kind != "unit" and k > first:
+        which[(which == select) & (verdict != k)] = learn
+    which[certifying & (verdict < k)] = learn
+    which[certifying & (verdict > k)] = -1
     return which
 
 
 def teaching_rows(
-    logs: LoggedData, registration: Registration, group: tuple[int, int]
+    logs: LoggedData, registration: Registration, group: tuple[int, int], reserve: float = 0.0
 ) -> LoggedData | None:
     """Rows of an earlier round that may be read before verdict k of K; None if there are none.
 
     Users come back, so what a policy learned must not know the units of a verdict to come: those
-    of the groups k and later. Rows without units are not met again, and all of them teach.
+    of the groups k and later. Rows without units are not met again, and all of them teach but those
+    that are reserved for verdict k or a later one.
 
     Args:
         logs: rows of an earlier round.
         registration: what their folds hang on.
         group: (k, K).
+        reserve: as for `three_folds`.
     """
-    if registration.kind != "unit":
+    if registration.kind != "unit" and not reserve:
         return logs
-    which = _folds_before(logs, registration, group)
-    mine = (which == NAMES.index("learn")) | (which == NAMES.index("select"))
+    which = _folds_before(logs, registration, group, reserve)
+    mine = which == NAMES.index("learn")
+    if registration.kind == "unit":
+        mine |= which == NAMES.index("select")
     return logs.take(mine) if mine.any() else None
+
+
+def reserved_rows(
+    logs: LoggedData, registration: Registration, group: tuple[int, int], reserve: float
+) -> tuple[LoggedData, LoggedData] | None:
+    """Rows of an earlier round for verdict k of K, which taught nothing: to choose by, to certify.
+
+    None where there are none of either kind. Arguments as for `teaching_rows`.
+    """
+    which = _folds_before(logs, registration, group, reserve)
+    select, certify = (which == NAMES.index(name) for name in ("select", "certify"))
+    if not (select.any() and certify.any()):
+        return None
+    return logs.take(select), logs.take(certify)
 
 
 def declared_units(logs: LoggedData | LogStream, units: UnitRows | None) -> UnitRows | None:
@@ -337,7 +406,8 @@ def words_on_units(units: UnitRows | None) -> tuple[str, ...]:
 
 def require_identity(logs: LoggedData, kind: IdentityKind) -> None:
     """Refuse rows that lack what names them."""
-    if (kind == "unit" and logs.unit is None) or (kind == "time" and logs.time is None):
+    columns = {"unit": logs.unit, "decision": logs.decision, "time": logs.time}
+    if kind != "row" and columns[kind] is None:
         raise DataError(
             f"these rows were registered by their {kind}",
             column=kind,

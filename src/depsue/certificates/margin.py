@@ -3,8 +3,9 @@
 Margin is counted in decisions: the sum over everything that was served so far, fallbacks and
 rollbacks included, of V(pi_k) - C. Each row that a deployed policy logged is a fresh draw from it,
 so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean. A
-decision that was served and not observed counts at its worst term. A debt is carried: nothing is
-clipped at zero.
+decision that was served and not observed counts at its worst term; so does pi0 beside rows of a
+deployment that kept no share of it, where no ceiling on V(pi0) is left: at the largest reward. A
+debt is carried: nothing is clipped at zero.
 
 How the rows' part is bounded from below:
 
@@ -56,6 +57,8 @@ class Served:
         fixed_length: whether it ended as was declared when it was deployed.
         by_pi0: how many of the decisions without a row pi0 took, as holdout or fallback: they keep
             a relative floor up to 1.
+        paired: whether what served kept enough of pi0 for its rows to be paired with pi0; rows that
+            cannot be are held against the largest reward where there is no ceiling on V(pi0).
     """
 
     logs: LoggedData
@@ -63,6 +66,7 @@ class Served:
     unread: int = 0
     fixed_length: bool = True
     by_pi0: int = 0
+    paired: bool = True
 
     @property
     def unobserved(self) -> int:
@@ -197,7 +201,10 @@ def _part(
     rows, mask = promise.rows(deployment.logs)
     terms = np.asarray(rows.reward, dtype=np.float64)
     lower, worst = 0.0, -threshold(promise, ceiling)
-    if is_paired(promise, ceiling):
+    if is_paired(promise, ceiling) and not deployment.paired:  # V(pi0) <= r_max, and no more
+        worst = -float(promise.floor.ratio or 0.0) * rows.r_max
+        lower, terms = worst, terms + worst
+    elif is_paired(promise, ceiling):
         rho = float(promise.floor.ratio or 0.0)
         require(
             logging_policy is not None,

@@ -97,7 +97,7 @@ def placed(
     """
     shared = []
     for log in known:
-        overlap = sketch.overlap(log.sketch, contents=not log.may_return)
+        overlap = sketch.overlap(log.sketch, contents=not log.may_return, declared_fresh=fresh)
         if overlap:
             shared.append((log, overlap))
     if not shared and extends is not None:
@@ -140,18 +140,19 @@ def placed(
         "rows keep the folds that they were registered with: another unit, another order, other "
         "shares or a mixture of logs would be another throw of the dice",
         found=_difference(fractions, log, overlap, len(families)),
-        cure="declare unit, time and shares as they were then; or give only rows that were logged "
-        "since; or declare retries when every campaign on these rows is created, which makes this "
-        "another attempt, the j-th at delta 2^-j"
+        cure="declare unit, decision, time and shares as they were then; or give only rows that "
+        "were logged since; or declare retries when every campaign on these rows is created, which "
+        "makes this another attempt, the j-th at delta 2^-j"
         + (
             "; if the rows are new although they look alike, declare it (fresh)"
-            if overlap.view in COUNTED
+            if overlap.view in COUNTED and not log.may_return
             else ""
         ),
     )
 
 
 WAYS = {
+    "decision": "the ids of their decisions",
     "time": "their times and actions",
     "moment": "their times and contents",
     "tick": "their times and propensities",

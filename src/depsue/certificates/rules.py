@@ -279,7 +279,11 @@ class Rules:
         each = self.delta_each(delta)
         return DeltaParts(
             tests={promise.name: each for promise in self.promises},
-            ceilings={name: ceiling.delta for name, ceiling in self.ceilings.items()},
+            ceilings={
+                name: ceiling.delta
+                for name, ceiling in self.ceilings.items()
+                if not ceiling.is_r_max
+            },
             margins={name: credit.delta for name, credit in self.credits.items()},
         )
 

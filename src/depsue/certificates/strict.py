@@ -19,6 +19,7 @@ import numpy as np
 from depsue.bounds import BoundRun, Partition
 from depsue.certificates.certificate import Certificate, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
+from depsue.certificates.pooling import words_on_pooling
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
@@ -120,6 +121,8 @@ def certify(
         groups=None if rules.marginal is None else rules.marginal.groups_hash,
         registration=folds.registration,
         fixed_length=rules.fixed_length,
+        reserve=folds.reserve,
+        strata=folds.strata,
     )
 
 
@@ -479,17 +482,24 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "
         "some of them up to K times as often",
     ]
-    if rules.ceilings:
+    known = {name: top for name, top in rules.ceilings.items() if not top.is_r_max}
+    if len(known) < len(rules.ceilings):
+        words.append(
+            "fact: what logged these rows kept no share of pi0, and no ceiling on V(pi0) is left: "
+            "relative floors are taken of the largest reward"
+        )
+    if known:
         sources = "; ".join(
             f"{name}: {ceiling.n:,} values of the logs {ceiling.data[:12]}"
-            for name, ceiling in rules.ceilings.items()
+            for name, ceiling in known.items()
         )
         words.append(
             "pi0's value has not changed since the rows that the ceiling was taken from "
             f"({sources})"
         )
     words += _of_account(rules)
-    if rules.control is not None:
+    words += words_on_pooling(folds.strata)
+    if rules.control is not None and not folds.strata:
         words.append("every row was drawn from the distribution that its logging policy answers")
     if rules.marginal is not None:
         words.append(

@@ -51,6 +51,16 @@ class Ceiling:
     n: int
     data: str
 
+    @classmethod
+    def of_all(cls, promise: Promise, logs: LoggedData) -> Ceiling:
+        """The largest reward, which no policy exceeds: where nothing else is known of V(pi0)."""
+        return cls(promise.r_max if promise.r_max is not None else logs.r_max, 0.0, 0, "")
+
+    @property
+    def is_r_max(self) -> bool:
+        """Whether it is the largest reward and rests on no rows."""
+        return self.n == 0 and self.delta == 0
+
 
 def ceiling(
     promise: Promise, logs: LoggedData, delta: float, *, pilot: LoggedData | None = None

@@ -11,7 +11,8 @@ import numpy as np
 
 from depsue.bounds import Pilot
 from depsue.certificates.certificate import RULES, Certificate, Verdict
-from depsue.certificates.folds import three_folds
+from depsue.certificates.folds import Folds, StreamedFolds, three_folds
+from depsue.certificates.pooling import LoggedRound, pooled
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
 from depsue.certificates.terms import Ceiling, surplus
@@ -57,6 +58,7 @@ def verify(
     base: Policy | None = None,
     model: RewardModel | None = None,
     groups: Any = None,
+    earlier: Mapping[int, tuple[LoggedData, Policy]] | None = None,
 ) -> Verification:
     """Recompute a strict certificate.
 
@@ -66,9 +68,12 @@ def verify(
             matter which of the two it was certified from.
         policy: the policy that it is about.
         logging_policy: pi0, where the terms are paired and another policy logged the rows.
-        base: the policy that logged the rows, where there is a control variate or groups.
+        base: the policy that logged the rows, where there is a control variate or groups, or
+            where rows of earlier rounds were pooled.
         model: the reward model of the control variate.
         groups: (A,) the group of each action, where weights are marginal.
+        earlier: by round, all rows and the policy that logged them, of the rounds that were pooled
+            with the newest (`certificate.strata`).
 
     The verdict is recomputed in full. Ceilings on V(pi0) and margins rest on other rounds' rows
     and are taken as the certificate states them.
@@ -103,9 +108,17 @@ def verify(
             f"fractions are {certificate.registration.fractions} as registered, certified "
             f"{certificate.fractions}"
         )
-    folds = three_folds(
-        logs, certificate.registration, units=certificate.units, group=certificate.group
+    folds: Folds | StreamedFolds = three_folds(
+        logs,
+        certificate.registration,
+        units=certificate.units,
+        group=certificate.group,
+        reserve=certificate.reserve,
     )
+    if certificate.strata:
+        folds, base, unlike = _pooled_again(certificate, folds, base, earlier or {})
+        if unlike:
+            return Verification((*differences, *unlike))
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
@@ -122,6 +135,41 @@ def verify(
     for claimed, verdict in zip(certificate.verdicts, levels[-1], strict=True):
         differences += _different(claimed, verdict)
     return Verification(tuple(differences))
+
+
+def _pooled_again(
+    certificate: Certificate,
+    newest: Folds | StreamedFolds,
+    base: Policy | None,
+    earlier: Mapping[int, tuple[LoggedData, Policy]],
+) -> tuple[Folds | StreamedFolds, Policy | None, list[str]]:
+    """The pooled folds, the mixture that their rows count as drawn by, and what differs."""
+    *before, last = certificate.strata
+    missing = [stratum.round for stratum in before if stratum.round not in earlier]
+    if base is None or missing or not isinstance(newest, Folds):
+        raise ConfigError(
+            "a certificate on pooled rows is recomputed from the rows of all rounds in it, in "
+            "memory, and from the policies that logged them",
+            found=f"base {short(base)}, no rows of the rounds {missing}",
+            cure="verify(..., base=..., earlier={round: (logs, policy)})",
+        )
+    own = hash_of(base)
+    unlike = [] if own == last.policy else [f"round {last.round} was logged by another policy"]
+    rounds = []
+    for stratum in before:
+        logs, policy = earlier[stratum.round]
+        if logs.hash != stratum.data:
+            unlike.append(
+                f"the logs of round {stratum.round} have the hash {logs.hash[:12]}, pooled were "
+                f"{stratum.data[:12]}"
+            )
+        if hash_of(policy) != stratum.policy:
+            unlike.append(f"round {stratum.round} was logged by another policy")
+        rounds.append(LoggedRound(logs, stratum.registration, policy))
+    pool = None if unlike else pooled(newest, base, rounds)
+    if pool is None or pool.folds.strata != certificate.strata:
+        return newest, base, unlike or ["other rows are pooled than were certified on"]
+    return pool.folds, pool.policy, []
 
 
 def _ladder(certificate: Certificate, policy: Policy) -> MixtureLadder:

@@ -88,6 +88,7 @@ class LogCounts:
         sample: rows of the mapped table, in their order.
         repeated: share of rows that equal another one in all mapped columns and ids; None where
             there is neither a time nor another id, for then equal rows are no surprise.
+        repeated_decisions: share of rows that have the decision's id of another; None without ids.
     """
 
     rows: int
@@ -100,6 +101,7 @@ class LogCounts:
     halves: pl.DataFrame
     sample: pl.DataFrame
     repeated: float | None
+    repeated_decisions: float | None
 
     def actions(self) -> pl.DataFrame:
         """action and count, over both halves, the most frequent first."""
@@ -174,6 +176,9 @@ def count_logs(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> LogC
         halves=halves,
         sample=sample,
         repeated=repeated,
+        repeated_decisions=None
+        if mapping.decision is None
+        else _repeated(source, n, [mapping.decision]),
     )
 
 

@@ -25,10 +25,13 @@ NAMES = {
     "action_prob action_probability logging_prob logging_probability label_probability",
     "unit": "unit unit_id user_id user uid customer_id visitor_id member_id session_id session",
     "time": "time timestamp ts datetime event_time date created_at logged_at",
+    "decision": "decision decision_id event_id eventid impression_id",
     "round": "round deployment",
     "position": "position pos slot rank",
 }
 """For each role, the names that it goes by, the likeliest first."""
+ABOUT = 0.9
+"""Distinct values to rows, where a column names rows; the count is approximate."""
 FROM_ACTION = ("item", "action", "arm", "product", "article")
 """A column whose name begins so describes what was shown, so it cannot be a context."""
 
@@ -46,7 +49,7 @@ def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMappin
     published = dict(OPEN_BANDIT) if is_open_bandit(source.names) else {}
     for role, names in NAMES.items():
         column = published.get(role) or _first(head, role, names.split())
-        if column is not None:
+        if column is not None and (role != "decision" or _names_rows(source, column)):
             roles[role] = column
     for role in ("action", "reward"):
         if role not in roles:
@@ -97,6 +100,15 @@ def _fits(column: pl.Series, role: str) -> bool:
     if role == "round":
         return column.dtype.is_integer()
     return not column.dtype.is_nested()
+
+
+def _names_rows(source: Source, name: str) -> bool:
+    """Whether nearly all rows have a value of their own."""
+    import polars as pl
+
+    counts = source.frame.select(rows=pl.len(), distinct=exact(name).approx_n_unique())
+    rows, distinct = source.collect(counts).row(0)
+    return bool(distinct >= ABOUT * rows)
 
 
 def _matching(names: Sequence[str], wanted: str) -> list[str]:

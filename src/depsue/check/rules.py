@@ -13,6 +13,7 @@ from depsue.check.counting import LEAST, LogCounts, PropensityCounts
 from depsue.check.report import CheckFinding, Severity
 from depsue.data.checks import FILL
 from depsue.data.dsjson import BadLine
+from depsue.data.logs import NOT_AN_ID, ONE_ROW
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source
 from depsue.data.tables import listed_names
@@ -49,6 +50,9 @@ def row_rules(source: Source, counts: LogCounts, mapping: LogMapping) -> Iterato
             f"{counts.repeated:.2%} of rows equal another one in all mapped columns and ids",
             "check the join that produced them, and keep each decision once",
         )
+    if counts.repeated_decisions:
+        value = f"{counts.repeated_decisions:.2%} of rows have the id of another"
+        yield CheckFinding("decisions-repeated", "error", ONE_ROW, value, NOT_AN_ID)
     if "unit" in counts.sample.columns:
         top = counts.sample["unit"].value_counts().sort("count").tail(1)
         share = top["count"][0] / len(counts.sample)

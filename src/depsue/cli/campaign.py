@@ -30,6 +30,7 @@ from depsue.cli.options import (
     Per,
     Promises,
     Quiet,
+    Reserve,
     Rounds,
     ShareFloor,
     StoreAddress,
@@ -87,6 +88,7 @@ def create(
     objective: ObjectiveText = defaults.OBJECTIVE,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
     no_drift: NoDrift = False,
+    reserve: Reserve = None,
     units: Units = None,
     retries: Annotated[
         bool,
@@ -125,6 +127,7 @@ def create(
         deployments=rounds,
         max_novelty=max_novelty,
         no_drift=no_drift,
+        reserve=reserve,
         units=units_of(units),
     )
     campaign = created(
@@ -543,9 +546,17 @@ def interruptible() -> Iterator[None]:
 
 def _advice(certificate: Certificate) -> str:
     """What to do about a certificate that failed."""
+    from depsue.campaigns.observing import CANNOT_PAIR
+
+    if any(
+        verdict.ceiling is not None and name not in certificate.spent.ceilings
+        for name, verdict in ((verdict.promise.name, verdict) for verdict in certificate.verdicts)
+    ):
+        return CANNOT_PAIR
     if any(verdict.credit < 0 for verdict in certificate.verdicts):
         return (
-            "earlier deployments left a debt, which the next would have to earn back: serve the "
+            "earlier deployments left a debt, which the next would have to earn back (a round "
+            "that can no longer be held against the current policy counts at its worst): serve the "
             "current policy (rollback --to 0) until it is paid, or begin a new campaign; what "
             "needs no certificate keeps the floor by itself and pays nothing back"
         )

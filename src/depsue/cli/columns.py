@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 DEFAULTS = ("action", "reward", "propensity")
 """Roles whose columns go by the same name where no option names another."""
+OTHERS = ("unit", "decision")
+"""Roles that need no column; a column "decision" names the rows, as the service exports it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class ColumnOptions:
     """What was said of the logs' columns; None, or nothing, where nothing was.
 
     Args:
-        action, reward, propensity, unit: one column each.
+        action, reward, propensity, unit, decision: one column each.
         context: feature columns; a name that ends in * stands for all that begin so. Empty: all
             numeric columns that have no other role.
         r_max: the largest possible reward.
@@ -51,6 +53,7 @@ class ColumnOptions:
     reward: str | None = None
     propensity: str | None = None
     unit: str | None = None
+    decision: str | None = None
     context: tuple[str, ...] = ()
     r_max: float | None = None
     kept: float | None = None
@@ -59,7 +62,7 @@ class ColumnOptions:
     @property
     def named(self) -> list[str]:
         """The options that name columns."""
-        roles = [role for role in (*DEFAULTS, "unit") if getattr(self, role) is not None]
+        roles = [role for role in (*DEFAULTS, *OTHERS) if getattr(self, role) is not None]
         return [f"--{role}" for role in (*roles, *(["context"] if self.context else []))]
 
 
@@ -142,9 +145,10 @@ def _from_names(
     """Columns by the names that were given, or the usual ones."""
     names: list[str] = list(source.names)
     roles: dict[str, Any] = {}
-    for role in (*DEFAULTS, "unit"):
+    for role in (*DEFAULTS, *OTHERS):
         name = getattr(options, role)
-        if name is None and role not in DEFAULTS:
+        named_so = role == "decision" and role in names and role not in options.context
+        if name is None and role not in DEFAULTS and not named_so:
             continue
         roles[role] = role if name is None else name
         require_columns([roles[role]], names, source.name, f"--{role}, or in the file of --mapping")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -167,6 +167,9 @@ def plan(
         typer.Option(help="Context columns, with commas; user_* is a prefix; default: numeric."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Column of the unit (a user).")] = None,
+    decision: Annotated[
+        str | None, typer.Option(help="Column of the decision's id; default decision, if there.")
+    ] = None,
     r_max: RMax = None,
     id: IdColumn = None,
     novel: Novel = None,
@@ -242,7 +245,7 @@ def plan(
     from depsue.progress import bars
 
     options = ColumnOptions(
-        action, reward, propensity, unit, names_of(context or ""), r_max, kept, mapping
+        action, reward, propensity, unit, decision, names_of(context or ""), r_max, kept, mapping
     )
     source, roles, column_notes = mapped_by(open_source(logs), options, settings.promises)
     roles = roles.taken_in()
@@ -256,8 +259,27 @@ def plan(
     if rows_for is not None:
         require_wish(rows_for, settings)
     rows = read_mapped(source, roles, listed.catalogue)
-    callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
     registration = _registered(rows, home, ledger)
+    if registration is None and (owner := _registered_otherwise(rows, home, ledger)) is not None:
+        # read as their campaign reads them, so that its folds are known
+        require(
+            not options.named and mapping is None,
+            "a plan reads no certifying row of a campaign, so it reads the campaign's logs as the "
+            "campaign does",
+            found=f"rows of campaign {owner.name!r} with other columns",
+            cure=f"--mapping {owner.mapping_file}, or leave the columns out",
+        )
+        roles = owner.mapping
+        rows = read_mapped(source, roles, listed.catalogue)
+        registration = _registered(rows, home, ledger)
+        require(
+            registration is not None,
+            "a plan reads no certifying row of a campaign, and here it cannot tell which certify",
+            found=f"some of the rows of campaign {owner.name!r}, in another order or file",
+            cure="give the campaign's own logs",
+        )
+        column_notes = (*column_notes, f"columns are read as campaign {owner.name!r} reads them")
+    callable_pi0 = None if pi0 is None else _answering(_named(pi0, rows, roles), rows)
     folder = writable_folder(out)
     try:
         with bars(not quiet) as watch:
@@ -279,8 +301,9 @@ def plan(
     if registration is None:
         notes.append(
             "no ledger knows these rows yet: the plan read 40% of them, and a campaign on them may "
-            "certify on some that were read. Create the campaign first where that matters: a plan "
-            "with its --home then reads none of its certifying rows"
+            "certify on some that were read. Decide by it whether a campaign is worth it, not on "
+            "which terms; or create the campaign first: a plan with its --home then reads none of "
+            "its certifying rows"
         )
     if pi0 is None:
         notes.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
@@ -296,6 +319,29 @@ def _registered(rows: LoggedData, home: Path, address: str | None) -> Registrati
     if address is None and not (home / LEDGER).exists():
         return None
     return open_home(home, address).registration_of(rows.sketch)
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """The campaign that registered rows: its name, and how it reads them."""
+
+    name: str
+    mapping: LogMapping
+    mapping_file: Path
+
+
+def _registered_otherwise(rows: LoggedData, home: Path, address: str | None) -> _Owner | None:
+    """The campaign that knows the rows by what is not read here; None if no campaign does."""
+    from depsue.campaigns import LEDGER, open_home
+    from depsue.campaigns.files import CampaignFiles
+
+    if address is None and not (home / LEDGER).exists():
+        return None
+    known = open_home(home, address).known_in(rows.sketch)
+    if known is None:
+        return None
+    files = CampaignFiles(home, known[0])
+    return _Owner(known[0], files.mapping(known[1]), files.round(known[1]) / "mapping.toml")
 
 
 def show_plan(plan: Plan, notes: Sequence[str]) -> None:

@@ -81,6 +81,13 @@ Rounds = Annotated[int, typer.Option(min=1, max=1000, help="K, how many deployme
 NoDrift = Annotated[
     bool, typer.Option("--no-drift", help="Declare that pi0's value does not change.")
 ]
+Reserve = Annotated[
+    float | None,
+    typer.Option(
+        help="With --no-drift: share of a round's certifying rows kept for later verdicts; "
+        f"default {defaults.RESERVE:g} from 3 rounds on."
+    ),
+]
 ObjectiveText = Annotated[
     str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
 ]

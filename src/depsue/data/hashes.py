@@ -59,6 +59,7 @@ def logs_hash(logs: LoggedData) -> str:
         propensity=column(logs.propensity),
         units=units,
         time=None if logs.time is None else column(_times(logs.time)),
+        decision=None if logs.decision is None else column(logs.decision),
         round=None if logs.round is None else column(logs.round),
         others={name: column(values) for name, values in logs.columns.items()},
     )
@@ -108,7 +109,7 @@ class HashedRows:
         contexts: the (u, d) contexts.
         action, reward, propensity: (n,) each.
         units: the units, if there are any.
-        time, round: (n,) each, where known.
+        time, decision, round: (n,) each, where known.
         others: further (n,) columns by name.
     """
 
@@ -121,6 +122,7 @@ class HashedRows:
     propensity: Column
     units: Indexed | None
     time: Column | None
+    decision: Column | None
     round: Column | None
     others: Mapping[str, Column]
 
@@ -150,6 +152,8 @@ def rows_hash(rows: HashedRows) -> RowsHash:
         content.add_partitions("unit", "<i4", n, _numbers(of_units, units))
     if rows.time is not None:
         content.add_column("time", n, rows.time)
+    if rows.decision is not None:
+        content.add_partitions("decision", "<u8", n, rows.decision())
     if rows.round is not None:
         content.add_partitions("round", "<i2", n, rows.round())
     for name in sorted(rows.others):

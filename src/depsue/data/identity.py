@@ -1,8 +1,9 @@
 """What names a row: the identity that its fold hangs on, and a sketch that knows rows again.
 
-**Identity.** A row is named by its unit; without units by its time, context, action and
-propensity; without times, or where these repeat, by its number in the file. Never by its reward,
-and never by anything that a user can choose anew without changing the rows.
+**Identity.** A row is named by its unit; without units by the id of its decision; without ids by
+its time, context, action and propensity; without times, or where these repeat, by its number in the
+file. Never by its reward, and never by anything that a user can choose anew without changing the
+rows: rows that come back with other ids are known by the sketch.
 
 **Folds.** A row's fold is a keyed hash of its identity (`keyed_hash`). The key is a secret that a
 ledger draws when it first sees the rows, so nobody can try splits until one pleases.
@@ -11,13 +12,15 @@ ledger draws when it first sees the rows, so nobody can try splits until one ple
 feature or column, sorted into a larger file or cut to a smaller one. `LogSketch` keeps a small
 sample of keys of each log, in several views, none of which has the reward:
 
-- `ORDERED`: the time with the action, with all else, or with the propensity; 32 actions in a row,
-  by their ids, and by which of them are equal, which no renaming changes. Two logs share rows if
-  they share more of these keys than chance explains. Chance is how often a row has a partner with
-  its key within a log, and how often the part beside the time agrees.
+- `ORDERED`: the id of the decision with the action; the time with the action, with all else, or
+  with the propensity; 32 actions in a row, by their ids, and by which of them are equal, which no
+  renaming changes. Two logs share rows if they share more of these keys than chance explains.
+  Chance is how often a row has a partner with its key within a log, and how often the part beside
+  the time or the id agrees: ids may count from 0 in every log.
 - `COUNTED`: how often each (context, action, propensity) and each (context, propensity) occurs.
   Counts of two independent logs differ as two Poisson counts do. Counts of the same rows, sorted,
-  shifted in time or thinned, differ far less.
+  shifted in time or thinned, differ far less. Where contexts are expected to come back (a later
+  round meets the same users) counts are held against those of fresh draws in the same contexts.
 - One key of the whole log, whatever its order, where there are too few cells to count.
 """
 
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
 
 Keys: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
-IdentityKind: TypeAlias = Literal["unit", "time", "row"]
+IdentityKind: TypeAlias = Literal["unit", "decision", "time", "row"]
 
 SAMPLE = 512
 """Distinct keys of a view that a sketch keeps: those with the smallest hashes."""
@@ -49,7 +52,7 @@ RUN = 32
 """Actions in a row that make a key."""
 DIGITS = 6
 """Propensities are compared by so many digits."""
-ORDERED = ("time", "moment", "tick", "run", "pattern")
+ORDERED = ("decision", "time", "moment", "tick", "run", "pattern")
 COUNTED = ("content", "shape")
 FEWEST, LEAST, ERRORS, MOST_CHANCE = 3, 0.02, 5.0, 0.9
 """Of ordered keys two samples must have so many in common, and a share that exceeds chance by this
@@ -60,6 +63,9 @@ larger where times say that the rows are others, for contexts come back."""
 ALIKE, ALIKE_TIMED = 0.4, 0.2
 """How much counts of two logs may differ, over what independent ones do, and count as the same
 rows: half of them at least, or two thirds where times say that they are others."""
+REPLAYED = 0.2
+"""How much counts of two logs may differ, over what fresh draws in the very same contexts do, and
+count as the same rows where contexts are expected to come back."""
 BAG = "bag"
 """The view of a whole log, whatever its order."""
 COINCIDENCE = 30.0
@@ -111,6 +117,8 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
     """
     if kind == "unit" and logs.unit is not None and logs.units is not None:
         return mix64(keys_of_ids(logs.units))[logs.unit]
+    if kind == "decision" and logs.decision is not None:
+        return mix64(logs.decision)
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
     return mix64(np.arange(start, start + len(logs), dtype=np.uint64))
@@ -124,7 +132,8 @@ class SketchView:
         keys: (k,) the sample.
         counts: (k,) rows with each of them.
         names: by kind of identity, (k,) that of the first row of each key.
-        agreement: how often two rows agree in the part of the key beside the time.
+        agreement: how often two rows agree in the part of the key beside the time; of contents, how
+            often two rows of one context have the same action.
     """
 
     keys: Keys
@@ -197,13 +206,17 @@ class LogSketch:
         """By what its rows can be named."""
         return frozenset(kind for view in self.views.values() for kind in view.names)
 
-    def overlap(self, other: LogSketch, *, contents: bool = True) -> Overlap:
+    def overlap(
+        self, other: LogSketch, *, contents: bool = True, declared_fresh: bool = False
+    ) -> Overlap:
         """Which rows two logs share, as far as their samples tell.
 
         Args:
             other: another log.
             contents: whether rows without a time that would tell them apart may be taken for the
-                same by their contents.
+                same by their contents. If not, contexts are expected to come back, and contents
+                tell only where they agree more than fresh draws in the same contexts do.
+            declared_fresh: whether not even that is asked, for the user declared the rows new.
         """
         both = [name for name in self.views if name in other.views]
         shared = list[tuple[float, str, Keys]]()
@@ -229,6 +242,12 @@ class LogSketch:
                 enough = rare and share >= (MOST_ROWS_TIMED if timed else MOST_ROWS)
                 if enough or self._alike(other, name, most):
                     shared.append((max(share, LEAST), name, keys))
+        if not shared and not contents and not declared_fresh and "content" in both:
+            mine, theirs = self.views["content"], other.views["content"]
+            fresh = 1 - max(mine.agreement, theirs.agreement)
+            if fresh >= 1 - MOST_CHANCE and self._alike(other, "content", REPLAYED, fresh):
+                keys, share = mine.common(theirs)
+                shared.append((max(share, LEAST), "content", keys))
         if not shared and BAG in both and len(self.views[BAG].common(other.views[BAG])[0]):
             return Overlap(1.0, BAG, {})  # the same rows in another order, so named otherwise
         if not shared:
@@ -272,8 +291,16 @@ class LogSketch:
         }
         return cls(int(values["rows"]), values["kind"], views)
 
-    def _alike(self, other: LogSketch, name: str, most: float) -> bool:
+    def _alike(self, other: LogSketch, name: str, most: float, fresh: float = 1.0) -> bool:
         """Whether counts agree more than those of independent logs can, by far.
+
+        Args:
+            other: another log.
+            name: which view.
+            most: how much they may differ, over what independent logs do.
+            fresh: how much those do: 1 if contexts and actions are drawn anew. If only actions
+                are, a count of m rows in a context where the action has probability p varies by
+                m p (1 - p): as much as 1 - p, over the rows.
 
         With a and b counts of a cell and s the ratio of rows, (s a - b)^2 is s^2 a + b on average
         if both are Poisson. A log thinned to a share f of its rows differs (1 - f) / (1 + f) as
@@ -285,6 +312,7 @@ class LogSketch:
         a, b = mine.counts_of(cells), theirs.counts_of(cells)
         ratio = other.rows / self.rows
         differ = float(((ratio * a - b) ** 2).sum() / max((ratio**2 * a + b).sum(), 1e-300))
+        differ /= fresh
         # independent counts differ so little with a probability of exp of minus this (Chernoff)
         unlikely = len(cells) / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
         return differ <= most and unlikely >= COINCIDENCE
@@ -316,24 +344,29 @@ class SketchBuilder:
         self._samples: dict[str, _Sample] = {}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
         self._times, self._pairs = _Sample(), _Sample()
-        self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time
+        self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time or the id
+        self._propensities = 0.0  # their sum
         self._bag = 0  # the sum of all keys, modulo 2^64: no order
 
     def add(self, logs: LoggedData) -> None:
         """The next partition."""
         kinds: list[IdentityKind] = ["row"]
         kinds += ["unit"] if logs.unit is not None else []
+        kinds += ["decision"] if logs.decision is not None else []
         kinds += ["time"] if logs.time is not None else []
         names = {str(kind): identities(logs, kind, self._rows) for kind in kinds}
         actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
         content, propensity = _contents(logs, DIGITS), mix64(_propensities(logs, DIGITS))
         self._see("content", content, names)
+        self._propensities += float(logs.propensity.sum())
         self._see("shape", mix64(_contexts(logs) ^ propensity), {})
         pairs = mix64(actions ^ propensity)
         self._pairs.add(pairs, {})
         self._parts["time"].add(actions, {})
         self._parts["tick"].add(propensity, {})
         self._bag = (self._bag + int(mix64(pairs).sum(dtype=np.uint64))) % 2**64
+        if logs.decision is not None:
+            self._see("decision", mix64(mix64(logs.decision) ^ actions), names)
         if logs.time is not None:
             times = _times(logs)
             self._see("time", mix64(times ^ actions), names)
@@ -350,8 +383,10 @@ class SketchBuilder:
 
     def sketch(self) -> LogSketch:
         """Of all partitions so far."""
-        parts = {**self._parts, "moment": self._samples["content"]}
+        beside_id = self._parts["time"]  # the action
+        parts = {**self._parts, "decision": beside_id, "moment": self._samples["content"]}
         agreements = {name: part.agreement for name, part in parts.items()}
+        agreements["content"] = round(self._propensities / self._rows, DIGITS)
         views = {
             name: sample.view(agreements.get(name, 0.0)) for name, sample in self._samples.items()
         }
@@ -361,6 +396,8 @@ class SketchBuilder:
         kind: IdentityKind = "row"
         if any("unit" in view.names for view in views.values()):
             kind = "unit"
+        elif "decision" in views:
+            kind = "decision"
         elif "time" in views and self._times.repeats <= TIME_REPEATS:
             kind = "time"
         return LogSketch(self._rows, kind, views)

@@ -34,14 +34,20 @@ from depsue.data.checks import (
     time_column,
     whole_column,
 )
-from depsue.data.folds import fold_of
+from depsue.data.folds import fold_of, keys_of_ids
 from depsue.data.frames import columns_of, rows_of_frame
 from depsue.data.hashes import logs_hash
-from depsue.data.identity import LogSketch
+from depsue.data.identity import Keys, LogSketch
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
 from depsue.data.open_bandit import NAMES, rows_of_feedback
 from depsue.data.requests import Requests
 from depsue.errors import DataError, require, short
+
+ONE_ROW = "the id of a decision is in one row of the logs"
+NOT_AN_ID = (
+    "keep each decision once (a join may have repeated it); if the column names something else, as "
+    "a request with several rows or a user, leave decision out of the mapping"
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +69,7 @@ class LoggedData:
         unit: (n,) which of `units` a row belongs to (a user, say), or None.
         units: (v,) distinct unit ids, or None.
         time: (n,) time of the row, or None.
+        decision: (n,) 64-bit keys of the ids of the decisions, which are distinct, or None.
         round: (n,) deployment that produced the row; 0 is the first logging policy.
         columns: other (n,) columns by name: further rewards, or what tells segments apart.
         estimating: (n,) rows that propensities were estimated on, none of which certifies; None
@@ -79,6 +86,7 @@ class LoggedData:
     unit: IntArray | None = None
     units: np.ndarray[Any, Any] | None = None
     time: np.ndarray[Any, Any] | None = None
+    decision: Keys | None = None
     round: IntArray | None = None
     columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     estimating: Mask | None = None
@@ -94,6 +102,7 @@ class LoggedData:
             "propensity": self.propensity,
             "unit": self.unit,
             "time": self.time,
+            "decision": self.decision,
             "round": rounds,
             "estimating": self.estimating,
         }
@@ -125,6 +134,7 @@ class LoggedData:
         context_rows: Any = None,
         units: Any = None,
         times: Any = None,
+        decisions: Any = None,
         rounds: Any = None,
         columns: Mapping[str, Any] | None = None,
         estimating: Any = None,
@@ -141,6 +151,7 @@ class LoggedData:
             context_rows: (n,) which row of `contexts` each row has; None if there is one each.
             units: (n,) unit ids (users), integers or strings.
             times: (n,) numbers or datetime64.
+            decisions: (n,) ids of the decisions, integers or strings, each in one row.
             rounds: (n,) whole numbers >= 0.
             columns: other (n,) columns of numbers or strings, by name: see `with_reward`, `where`.
             estimating: (n,) rows that propensities were estimated on; None if they were logged.
@@ -177,6 +188,7 @@ class LoggedData:
             unit=unit,
             units=unit_ids,
             time=None if times is None else time_column(times),
+            decision=None if decisions is None else _decision_keys(decisions),
             round=None if rounds is None else round_column(rounds),
             columns={name: plain_column(c, name) for name, c in (columns or {}).items()},
             estimating=None if estimating is None else np.asarray(estimating, dtype=bool),
@@ -195,6 +207,7 @@ class LoggedData:
         propensity: str = "propensity",
         unit: str | None = None,
         time: str | None = None,
+        decision: str | None = None,
         round: str | None = None,
         columns: Sequence[str] = (),
     ) -> LoggedData:
@@ -206,7 +219,7 @@ class LoggedData:
             r_max: the largest possible reward, declared.
             context: the feature columns; a column of lists counts as several.
             action, reward, propensity: the names of these columns.
-            unit, time, round: the names of these columns, where there are any.
+            unit, time, decision, round: the names of these columns, where there are any.
             columns: other columns to keep: further rewards, or what tells segments apart.
         """
         names = {
@@ -215,6 +228,7 @@ class LoggedData:
             "propensities": propensity,
             "units": unit,
             "times": time,
+            "decisions": decision,
             "rounds": round,
         }
         rows, sources = rows_of_frame(frame, context, names)
@@ -322,6 +336,7 @@ class LoggedData:
             unit=unit,
             units=units,
             time=None if self.time is None else self.time[rows],
+            decision=None if self.decision is None else self.decision[rows],
             round=None if self.round is None else self.round[rows],
             columns={name: column[rows] for name, column in self.columns.items()},
             estimating=None if self.estimating is None else self.estimating[rows],
@@ -377,6 +392,8 @@ class LoggedData:
 def joined(parts: Sequence[LoggedData]) -> LoggedData:
     """The rows of all parts, one after the other; every row keeps its own propensity and round.
 
+    Ids of decisions are left behind: they name rows within the log of one round.
+
     Args:
         parts: logs over the same catalogue, with the same r_max and the same columns.
     """
@@ -421,6 +438,16 @@ def joined(parts: Sequence[LoggedData]) -> LoggedData:
         },
         estimating=_joined_estimating(parts),
     )
+
+
+def _decision_keys(ids: Any) -> Keys:
+    """(n,) 64-bit keys of the ids of decisions; an id that is there twice is refused."""
+    plain = plain_ids(ids, "decision")
+    keys = keys_of_ids(plain)
+    again = np.ones(len(keys), dtype=bool)
+    again[np.unique(keys, return_index=True)[1]] = False
+    first_bad(again, plain, ONE_ROW, "decision", NOT_AN_ID)
+    return keys
 
 
 def _joined_estimating(parts: Sequence[LoggedData]) -> Mask | None:

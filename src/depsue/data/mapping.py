@@ -10,7 +10,7 @@
     action = "item_id"
     reward = "click"
     propensity = "propensity_score"
-    time = "timestamp"           # also: unit, round, position
+    time = "timestamp"           # also: unit, decision, round, position
     segments = ["country"]
 
     [contexts]
@@ -31,6 +31,9 @@
 
     [propensities]               # or: where they were, and the rows of some items were dropped
     kept = 0.9375                # p is divided by the share of decisions that were kept
+
+    [propensities]               # of a later round: pi0 took this share of its decisions at random
+    holdout = 0.05               # p is (1 - holdout) the policy's probability + holdout pi0's
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ from depsue.files import write_synced
 MOST_COLUMNS = 10_000
 MOST_BYTES = 16 << 20
 """Of the TOML file."""
-ROLES = ("action", "reward", "propensity", "unit", "time", "round", "position")
+ROLES = ("action", "reward", "propensity", "unit", "time", "decision", "round", "position")
 EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapping writes one"
 
 
@@ -64,6 +67,7 @@ class LogMapping:
         action, reward: columns.
         propensity: column; None where there is none, and then `estimated` must say how.
         unit, time, round, position: columns, or None.
+        decision: column of ids that each name one decision, or None.
         r_max: the largest possible reward, after shift and cap.
         keep_position: the position whose rows are kept, where there are several.
         numeric: context columns of numbers.
@@ -78,6 +82,9 @@ class LogMapping:
             window. Recorded then, so that the same rows are read again later.
         kept: where the rows of some items were dropped from the logs, the share of decisions that
             is left: the items left were then drawn with p / kept. 1 if no rows were dropped.
+        holdout: of a round that served a policy: the share of decisions that pi0 took, drawn apart
+            from everything else; their rows are among these, and each row has the propensity of
+            the mixture. 0 if all rows are the policy's own.
     """
 
     action: str
@@ -85,6 +92,7 @@ class LogMapping:
     propensity: str | None = None
     unit: str | None = None
     time: str | None = None
+    decision: str | None = None
     round: str | None = None
     position: str | None = None
     r_max: float = 1.0
@@ -97,6 +105,7 @@ class LogMapping:
     cap: float | None = None
     estimated: EstimatedPropensities | None = None
     kept: float = 1.0
+    holdout: float = 0.0
     window: float | None = None
     until: datetime | None = None
 
@@ -142,6 +151,14 @@ class LogMapping:
             "kept must lie in (0, 1], and goes with propensities that were logged",
             found=f"{short(self.kept)}, and propensity = {self.propensity!r}",
             cure="kept = 0.9375 where a uniform choice of 80 items has lost the rows of 5",
+        )
+        require(
+            is_real(self.holdout)
+            and 0 <= self.holdout < 1
+            and (self.propensity is not None or self.holdout == 0),
+            "the holdout is a share in [0, 1), and goes with propensities that were logged",
+            found=f"{short(self.holdout)}, and propensity = {self.propensity!r}",
+            cure="holdout = 0.05 where pi0 took 5% of the decisions, and p is the mixture's",
         )
         count = len(self.columns)
         rule, cure = f"a mapping names {MOST_COLUMNS:,} columns at most", "leave some out"
@@ -202,6 +219,12 @@ class LogMapping:
                 f"rows were dropped by the item they show, and in every context the same share of "
                 f"decisions, {self.kept:g}, was kept: pi0 is what is left of it without these "
                 f"items, and propensities are {self.propensity} / {self.kept:g}"
+            )
+        if self.holdout > 0:
+            sentences.append(
+                f"the rows are of the served policy and of its holdout together: pi0 took a share "
+                f"of {self.holdout:g} of the decisions, drawn apart from everything else and the "
+                "same throughout the round, and propensities are those of this mixture"
             )
         if self.window is not None:
             sentences.append(
@@ -290,8 +313,10 @@ def to_toml(mapping: LogMapping) -> str:
         lines += ["", "[propensities]", "estimated = true"]
         lines.append(f"groups = {_toml(list(mapping.estimated.groups))}")
         lines.append(f"smoothing = {float(mapping.estimated.smoothing)!r}")
-    if mapping.kept < 1:
-        lines += ["", "[propensities]", f"kept = {float(mapping.kept)!r}"]
+    shares = {"kept": mapping.kept} if mapping.kept < 1 else {}
+    shares |= {"holdout": mapping.holdout} if mapping.holdout > 0 else {}
+    lines += ["", "[propensities]"] if shares else []
+    lines += [f"{name} = {float(share)!r}" for name, share in shares.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -332,7 +357,7 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     _known(columns, (*ROLES, "segments"), "[columns]")
     _known(contexts, ("numeric", "categorical"), "[contexts]")
     _known(part["reward"], ("shift", "cap"), "[reward]")
-    _known(estimate, ("estimated", "groups", "smoothing", "kept"), "[propensities]")
+    _known(estimate, ("estimated", "groups", "smoothing", "kept", "holdout"), "[propensities]")
     for role in ("action", "reward"):
         rule = f"[columns] must name the column of the {role}"
         require(role in columns, rule, found=short(sorted(columns)), cure=EXAMPLE)
@@ -364,6 +389,7 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
         cap=part["reward"].get("cap"),
         estimated=_estimated(estimate) if flag else None,
         kept=estimate.get("kept", 1.0),
+        holdout=estimate.get("holdout", 0.0),
         window=None if window is None else seconds_of(window),
         until=until,
     )

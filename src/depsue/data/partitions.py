@@ -36,7 +36,7 @@ from depsue.data.identity import (
     keyed_folds,
 )
 from depsue.data.keys import distinct_ids, distinct_rows, mix64, row_keys
-from depsue.data.logs import LoggedData
+from depsue.data.logs import NOT_AN_ID, ONE_ROW, LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import (
     Source,
@@ -48,6 +48,7 @@ from depsue.data.reading import (
 )
 from depsue.data.tables import tried
 from depsue.errors import DataError, require, short
+from depsue.plural import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,7 +120,12 @@ class LogStream:
         shares = tuple(checked_fractions(fractions).tolist())
         folds = tuple(StreamedFold(self, shares, secret, kind, k) for k in range(len(shares)))
         seen = np.zeros(len(shares), dtype=np.int64)
-        columns = {"unit": ["unit"], "row": ["action"], "time": None}[kind]
+        columns = {
+            "unit": ["unit"],
+            "decision": ["decision"],
+            "row": ["action"],
+            "time": None,
+        }[kind]
         if columns is not None and self.mapping.estimated is not None:
             columns = [*columns, "estimating"]
         for start, table in self.tables(columns):
@@ -177,6 +183,9 @@ class LogStream:
             with naming({"unit": self.mapping.unit}, numbers):
                 ids, which = distinct_ids(plain_ids(table["unit"], "unit"))
             return mix64(keys_of_ids(ids))[which]
+        if kind == "decision" and self.mapping.decision is not None:
+            with naming({"decision": self.mapping.decision}, numbers):
+                return mix64(keys_of_ids(plain_ids(table["decision"], "decision")))
         return identities(self.logs(table, numbers), kind, start)
 
     @cached_property
@@ -275,17 +284,22 @@ def _facts(stream: LogStream) -> StreamFacts:
     """Check every row, count them, and take their hash: each column is read by a pass of its own.
 
     For contexts and units the 64-bit keys of those that are distinct within their partition are
-    kept, 8 bytes each.
+    kept, 8 bytes each; for decisions those of all rows, until it is known that none is there twice.
     """
     context_keys, n, rounds, sketch = array("Q"), 0, set[int](), SketchBuilder()
+    decision_keys = array("Q")
     for start, table in stream.tables():
         logs = stream.logs(table, np.arange(start, start + len(table)))
         context_keys.frombytes(row_keys(logs.contexts).tobytes())
+        if logs.decision is not None:
+            decision_keys.frombytes(logs.decision.tobytes())
         sketch.add(logs)
         rounds.update(np.unique(np.asarray(logs.round)).tolist())
         n = start + len(table)
     require_rows(n)
     mapping, catalogue = stream.mapping, stream.catalogue
+    _require_distinct(decision_keys, mapping)
+    del decision_keys
 
     def contexts() -> Iterator[tuple[Array, IntArray]]:
         names = [f"x:{name}" for name in (*mapping.numeric, *mapping.categorical)] or ["action"]
@@ -320,6 +334,9 @@ def _facts(stream: LogStream) -> StreamFacts:
             propensity=column("propensity", lambda v: number_column(v, "propensity")),
             units=None if mapping.unit is None else Indexed(units, unit_keys),
             time=None if mapping.time is None else column("time", time_column),
+            decision=None
+            if mapping.decision is None
+            else column("decision", lambda v: keys_of_ids(plain_ids(v, "decision"))),
             round=column("action", lambda v: np.zeros(len(v)))
             if mapping.round is None
             else column("round", round_column),
@@ -327,6 +344,18 @@ def _facts(stream: LogStream) -> StreamFacts:
         )
     )
     return StreamFacts(n, hashed.units, tuple(sorted(rounds)), hashed.hash, sketch.sketch())
+
+
+def _require_distinct(keys: array[int], mapping: LogMapping) -> None:
+    """Refuse ids of decisions that are in two partitions; each refused its own repeats before."""
+    repeats = len(keys) - len(np.unique(np.frombuffer(keys, dtype=np.uint64)))
+    if repeats:
+        raise DataError(
+            ONE_ROW,
+            column=mapping.decision or "decision",
+            found=f"{counted(repeats, 'row')} with an id of another",
+            cure=NOT_AN_ID,
+        )
 
 
 class UnitNumbers:

@@ -56,6 +56,8 @@ FAMILY = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"} | dict.from
 )
 """Endings that mean the same."""
 
+OPTIONAL = {"units": "unit", "times": "time", "decisions": "decision", "rounds": "round"}
+"""Arguments of `LoggedData.from_arrays` by role."""
 MOST_ROWS = 50_000_000
 """Rows that are brought into memory at most."""
 ESTIMATING = 0.3
@@ -159,7 +161,7 @@ def open_source(path: str | Path) -> Source:
 
 
 def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
-    """A lazy table: action, reward, propensity; unit, time, round and position where named.
+    """A lazy table: action, reward, propensity; what else is named of unit, time and so on.
 
     The mapping's own words could clash with these, so contexts are named "x:" and their name,
     other rewards and segments "k:" and theirs, groups of estimated propensities "g:" and theirs.
@@ -172,7 +174,7 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
     head = source.collect(source.frame.head(0))
     columns = {
         role: exact(name)
-        for role in ("action", "reward", "propensity", "unit", "round", "position")
+        for role in ("action", "reward", "propensity", "unit", "decision", "round", "position")
         if (name := getattr(mapping, role)) is not None
     }
     _require_types(head, mapping)
@@ -183,7 +185,7 @@ def mapped(source: Source, mapping: LogMapping) -> pl.LazyFrame:
             columns[role] = columns[role].cast(pl.Float64)
     if mapping.kept < 1:
         columns["propensity"] = columns["propensity"] / mapping.kept
-    for role in ("action", "unit"):
+    for role in ("action", "unit", "decision"):
         if role in columns and is_text(head[getattr(mapping, role)]):
             columns[role] = columns[role].cast(pl.String)
     if mapping.time is not None:
@@ -274,9 +276,7 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> L
     )
     names = {role: getattr(mapping, role) or role for role in ROLES if role != "position"}
     optional = {
-        argument: table[role]
-        for argument, role in (("units", "unit"), ("times", "time"), ("rounds", "round"))
-        if role in table.columns
+        argument: table[role] for argument, role in OPTIONAL.items() if role in table.columns
     }
     others = {name[2:]: table[name] for name in table.columns if name.startswith("k:")}
     with naming(names):
@@ -381,7 +381,7 @@ def _require_types(head: pl.DataFrame, mapping: LogMapping) -> None:
         if name is not None and not (is_numeric(head[name]) and not head[name].dtype.is_nested()):
             cure = "write it as numbers; text can be a categorical context or a segment"
             _refuse("the column must hold numbers", name, head, cure)
-    for name in (mapping.action, mapping.unit):
+    for name in (mapping.action, mapping.unit, mapping.decision):
         if name and not (head[name].dtype.is_numeric() or is_text(head[name])):
             _refuse("ids must be whole numbers or text", name, head, "cast the column")
     groups = mapping.estimated.groups if mapping.estimated else ()

@@ -181,9 +181,11 @@ class Forecast:
         select: the select fold.
         model: q-hat.
         logging_policy: pi0.
-        base: the policy that logged the rows.
+        base: the policy that logged the rows: the mixture of several, where they are pooled.
         clip: the largest weight that will count.
         seed: of the choice of contexts.
+        last: the policy that logged the newest rows, whose old part is tilted further; None is
+            `base`.
         promises: what must hold; the first is what value means.
         novel_model: what chooses among novel actions, if not q-hat.
         calibrating: rows that q-hat is calibrated on, of all rounds, so that what was learned of
@@ -200,6 +202,7 @@ class Forecast:
         *,
         clip: float,
         seed: int,
+        last: Policy | None = None,
         promises: Sequence[Promise] = (Promise(),),
         novel_model: RewardModel | None = None,
         calibrating: LoggedData | None = None,
@@ -209,7 +212,7 @@ class Forecast:
         most = min(max(most, FEWEST_CONTEXTS), MOST_CONTEXTS)
         self._see(select, model, most, seed, novel_model, calibrating, trust)
         self.clip = clip
-        self.logging_policy, self._base = logging_policy, base
+        self.logging_policy, self._last = logging_policy, base if last is None else last
         self.pi0 = single(whole(logging_policy, self._at))
         self.base = self.pi0 if base is logging_policy else single(whole(base, self._at))
         shows = self.base > SEEN
@@ -358,8 +361,8 @@ class Forecast:
     def old_parts(self, keep: float) -> list[Part]:
         """pi0 and its tilts; the old part of the policy that logged the rows, and tilts of it."""
         parts = [Part(self.logging_policy, self.pi0_sums)]
-        if isinstance(self._base, Mixture):
-            last = self._base.parts[0]
+        if isinstance(self._last, Mixture):
+            last = self._last.parts[0]
             before = single(whole(last, self._at))
             parts.append(Part(last, self.sums(before), Tilt("the last round's part")))
             for strength in FURTHER:

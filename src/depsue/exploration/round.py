@@ -13,7 +13,7 @@ count.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -26,13 +26,14 @@ from depsue.certificates import (
     CountsReads,
     Credit,
     Folds,
+    LoggedRound,
     MixtureLadder,
+    Pool,
     Rules,
     certify,
+    pooled,
 )
-from depsue.certificates.promise_test import PromiseTest
-from depsue.certificates.rules import ANY_LENGTH
-from depsue.certificates.tuning import tuned_on
+from depsue.certificates.tuning import sharpened
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import require_unit_rows
@@ -57,11 +58,6 @@ STEPS = {False: 0.001, True: 0.01}
 """Between levels; wider once novel actions have been shown, where far more is possible."""
 MOST_WHEN_PAIRED = 0.9
 """Novelty, where the next round must pair its rows with pi0."""
-BOUNDS = ("normal", "betting", "smoothing")
-CLIPS = (1.1, 1.5, 2.0, 3.0, 5.0)
-"""Largest weights that are compared, beside the one that n certifying values allow."""
-MOST_PAIRS = 30_000_000
-"""Contexts x actions that clips, bounds and control variates are compared on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +77,8 @@ class RoundInputs:
         account: computes the margin at the verdict, from all rows served; None keeps `credits`.
         fixed_length: whether the round that logged the newest rows ended as it was declared to;
             if the monitor or somebody ended it, only bounds that hold at any time are used.
+        poolable: earlier rounds, of whose rows some are reserved for the coming verdict.
+        unpooled: why none are, or those of a round are not, in words, where that was to be.
     """
 
     folds: Folds
@@ -93,6 +91,34 @@ class RoundInputs:
     trust: float | None = None
     account: Account | None = None
     fixed_length: bool = True
+    poolable: Sequence[LoggedRound] = ()
+    unpooled: tuple[str, ...] = ()
+
+    @cached_property
+    def pool(self) -> Pool | None:
+        """The newest rows with those that earlier rounds reserved; None reads the newest alone."""
+        base = self.logging_policy if self.base is None else self.base
+        return None if base is None else pooled(self.folds, base, self.poolable)
+
+    @property
+    def tested(self) -> Folds:
+        """The folds that constants are chosen and the verdict is reached on."""
+        return self.folds if self.pool is None else self.pool.folds
+
+    @property
+    def drawn_by(self) -> Policy | None:
+        """The policy whose draws they count as: the mixture of several, where they are pooled."""
+        if self.pool is not None:
+            return self.pool.policy
+        return self.logging_policy if self.base is None else self.base
+
+    @property
+    def words_on_unpooled(self) -> tuple[str, ...]:
+        """What a certificate says of rows that were to be pooled and are not."""
+        words = list(self.unpooled)
+        if self.poolable and self.pool is None:
+            words.append("too few are reserved to be worth the rows that are left out by lot")
+        return tuple(f"fact: no rows of earlier rounds are pooled: {why}" for why in words)
 
     def require_pi0(self) -> Policy:
         """pi0, for what cannot do without it."""
@@ -144,9 +170,9 @@ class Prospect:
     """What the learn and select folds say of a round to come.
 
     Args:
-        folds: the newest logs.
+        folds: the newest logs, with what earlier rounds reserved for their verdict.
         logging_policy: pi0; None where it cannot be called.
-        base: the policy that logged the newest rows.
+        base: the policy that logged their select and certifying rows.
         settings: how.
         model: q-hat.
         contexts: of all rows that may be read.
@@ -286,7 +312,7 @@ class Prospect:
         return FrozenCandidate(
             ladder,
             new,
-            _sharpened(
+            sharpened(
                 self.rules, ladder, folds, control, pairing, self.units, self._likely_level()
             ),
             self.expected,
@@ -328,13 +354,13 @@ def look_ahead(
         "there must be a novel action to explore",
         cure="mark the novel actions",
     )
-    base = pi0 if inputs.base is None else inputs.base
-    if base is not None:
+    last = pi0 if inputs.base is None else inputs.base
+    if last is not None:
         for fold in (folds.learn, folds.select):  # a certificate rests on them
-            require_drawn_by(base, fold)
+            require_drawn_by(last, fold)
     readable = joined([folds.learn, folds.select])
-    if folds.units == "all rows" and base is not None:  # what was declared can be refuted
-        require_unit_rows(readable, base)
+    if folds.units == "all rows" and last is not None:  # what was declared can be refuted
+        require_unit_rows(readable, last)
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
     learned = learn(
         joined([*apart_from(inputs.earlier, folds.certify), folds.learn]),
@@ -345,16 +371,18 @@ def look_ahead(
         fit=fit,
         watch=watch,
     )
-    clip = clip_for(len(folds.certify))
+    tested, base = inputs.tested, inputs.drawn_by
+    clip = clip_for(len(tested.certify))
     forecast: Forecast
     if pi0 is not None and base is not None:
         forecast = Forecast(
-            folds.select,
+            tested.select,
             learned.model,
             pi0,
             base,
             clip=clip,
             seed=seed,
+            last=last,
             promises=settings.promises,
             novel_model=learned.novel_model,
             calibrating=learned.calibrating,
@@ -381,10 +409,11 @@ def look_ahead(
         credits=inputs.credits,
         largest=inputs.largest,
         bound="normal" if inputs.fixed_length else "betting",
+        assumptions=inputs.words_on_unpooled,
         fixed_length=inputs.fixed_length,
     )
     return Prospect(
-        folds=folds,
+        folds=tested,
         logging_policy=pi0,
         base=base,
         settings=settings,
@@ -392,7 +421,7 @@ def look_ahead(
         contexts=learned.contexts,
         forecast=forecast,
         rules=rules,
-        n=independent_values(readable, folds.certify),
+        n=independent_values(readable, tested.certify),
         novelties=np.minimum(np.arange(0.0, most + step / 2, step), most),
         rewarded=min(rewarded),
     )
@@ -409,69 +438,6 @@ def independent_values(readable: LoggedData, certify: LoggedData) -> float:
     rows, units = float(readable.reward.var()), float(means.var())
     less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
     return min(len(certify.units) / less, float(len(certify)))
-
-
-def some_contexts(rows: LoggedData) -> LoggedData:
-    """The rows, or those of some contexts where contexts times actions are too many to compare."""
-    every = -(-len(rows.contexts) * len(rows.catalogue) // MOST_PAIRS)
-    return rows.take(np.flatnonzero(rows.context % every == 0)) if every > 1 else rows
-
-
-def _sharpened(
-    rules: Rules,
-    levels: MixtureLadder,
-    folds: Folds,
-    control: Control | None,
-    logging_policy: Policy | None,
-    units: Sequence[float],
-    level: int,
-) -> Rules:
-    """With the clip, the bound and the control variate, or none, that are tightest together.
-
-    All on the select fold, or on rows of some of its contexts where actions are many, by the
-    bounds that as many rows as will certify are anticipated to give. What clipping takes off the
-    mean counts as a cost: weights near pi0 hardly exceed 1 / (1 - nu), and a range that is wider
-    than needed costs `normal`, and every bound with a control variate, a lot.
-
-    Args:
-        rules: but for these three and the constants of the bound.
-        levels: the policies.
-        folds: the newest logs.
-        control: the control variate, its coefficients open.
-        logging_policy: pi0, where another policy logged the rows.
-        units: put what the bounds of several promises cost on one scale.
-        level: the boldest that is likely to pass; the bound is to be tight from the first to it.
-    """
-    rows = some_contexts(folds.select)
-    times, names = len(folds.certify) / len(rows), [promise.name for promise in rules.promises]
-    trial = PromiseTest(rows, replace(rules, control=control), rules.delta, logging_policy)
-    first = trial.evidence(levels.parts)
-    each, reached = rules.delta_each(rules.delta), sorted({0, level})
-    unclipped: list[list[float]] = []
-    options, costs = list[Rules](), list[float]()
-    for clip in sorted({*CLIPS, rules.clip}, reverse=True):
-        at_clip = replace(rules, clip=clip)
-        with_control = trial.under(replace(at_clip, control=control))
-        parts = first if clip == rules.clip else with_control.evidence(levels.parts)
-        mixed = [parts.mixed(levels.shares[place]) for place in reached]
-        plain = trial.under(at_clip)
-        means = [[plain.mean(k, of_level) for k in range(len(names))] for of_level in mixed]
-        unclipped = unclipped or means
-        lost = [np.subtract(most, mean) for most, mean in zip(unclipped, means, strict=True)]
-        kinds = [at_clip]
-        if control is not None:
-            best = [with_control.best_coefficient(k, mixed[-1]) for k in range(len(names))]
-            coefficients = dict(zip(names, best, strict=True))
-            kinds.append(replace(at_clip, control=replace(control, coefficients=coefficients)))
-        for kind in kinds:
-            test = trial.under(kind)
-            for bound in BOUNDS if rules.fixed_length else ANY_LENGTH:
-                option = replace(kind, bound=bound)
-                option = tuned_on(test, mixed[-1], option, times, rules.delta, names)
-                widths = [test.widths(option, of_level, times, each) for of_level in mixed]
-                options.append(option)
-                costs.append(float(np.add(lost, widths).sum(axis=0) @ np.asarray(units)))
-    return options[int(np.argmin(costs))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -555,11 +521,11 @@ def certify_round(
         watch: shows progress.
     """
     pi0 = inputs.require_pi0()
-    pairing = None if inputs.base is None or inputs.base is pi0 else pi0
+    pairing = None if inputs.drawn_by is pi0 else pi0
     watch("certificate", 0, 1, "")
     certificate = certify(
         candidate.levels,
-        inputs.folds,
+        inputs.tested,
         candidate.rules,
         reads,
         logging_policy=pairing,

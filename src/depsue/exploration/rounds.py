@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from depsue import rng
@@ -14,6 +14,7 @@ from depsue.certificates import (
     Ceiling,
     Credit,
     Folds,
+    LoggedRound,
     Reads,
     Registration,
     Served,
@@ -50,6 +51,8 @@ MARGIN_SHARE = 0.5
 """Share of delta for the margin's confidence sequence."""
 NO_DRIFT = "no_drift"
 """The assumption that pi0's value does not change, by its name among what was refuted."""
+MOST_PAIRED = 1e6
+"""Rows are paired with pi0 up to this pi0 / p; beyond it what logged them kept no share of pi0."""
 DRIFT_DELTA = 0.01
 """How often drift is suspected, over a campaign without any."""
 
@@ -62,6 +65,17 @@ def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
         found="logs whose rows belong to units",
         cure="safety='each' (--safety each), or leave the unit out where rows are independent",
     )
+
+
+def _why_alone(settings: ExploreSettings, logs: LoggedData) -> str:
+    """Why verdicts read the newest rows alone, by what was declared; "" if they may pool."""
+    if not settings.no_drift:
+        return "it is not declared that nothing drifts (no_drift)"
+    if settings.safety != "each":
+        return "with safety='cumulative' all rows served are in the account"
+    if logs.unit is not None:
+        return "rows belong to units, each of which certifies in one verdict anyway"
+    return "" if logs.estimating is None else "propensities were estimated"
 
 
 class CampaignState:
@@ -83,6 +97,7 @@ class CampaignState:
             of rows of D_0.
         refuted: assumptions that an earlier round refuted; they are not rested on again.
         fixed_length: whether the number of rows of D_0 was fixed before their rewards were seen.
+        unpooled: why rows of earlier rounds may not be pooled, in words; "" if they may.
     """
 
     def __init__(
@@ -99,6 +114,7 @@ class CampaignState:
         decisions: int | None = None,
         refuted: Iterable[str] = (),
         fixed_length: bool = True,
+        unpooled: str = "",
     ) -> None:
         require_countable(settings, logs)
         declared_units(logs, settings.units)
@@ -111,10 +127,8 @@ class CampaignState:
         self.logging_value = promised_rows(logs, settings.units).mean_reward()
         self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base
-        self.base_before = self.base  # what logged the newest of the earlier rounds
         self.largest = self.largest_ever = stretch
-        self.earlier: list[LoggedData] = []
-        self.registrations: list[Registration] = []  # of these
+        self.earlier: list[LoggedRound] = []
         self.served: list[Served] = []
         self.ceilings: dict[str, Ceiling] = {}
         self.drift: DriftReport | None = None
@@ -122,31 +136,80 @@ class CampaignState:
         self.declared = len(logs) if decisions is None else decisions
         self.fixed_length = fixed_length
         self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
+        self._asked = bool(settings.reserve or settings.reserved or unpooled)
+        self._unpooled = unpooled or _why_alone(settings, logs)
         if NO_DRIFT in self.refuted:
             self.settings = replace(settings, no_drift=False)
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
-        folds = three_folds(
-            self.newest,
-            self.registration,
-            campaign=self.campaign,
-            units=self.settings.units,
-            group=self._group,
-        )
+        folds = self._split()
         self._look_for_drift(folds)
+        if folds.reserve != self._reserve(self.fixed_length):
+            folds = self._split()  # refuted just now: nothing is pooled any more
+        poolable = [past for past in self.earlier if past.fixed_length and folds.reserve]
         return RoundInputs(
             folds,
             self.pi0,
             self.base,
             tuple(self._teaching()),
-            dict(self.ceilings),
+            self._ceilings_now(),
             self._credits(folds, decisions),
             self.largest,
             self.trust,
             None if self.settings.safety == "each" else self._account,
             fixed_length=self.fixed_length,
+            poolable=tuple(poolable),
+            unpooled=tuple(self._words_on_unpooled()),
         )
+
+    def _split(self) -> Folds:
+        """The folds of the newest rows."""
+        return three_folds(
+            self.newest,
+            self.registration,
+            campaign=self.campaign,
+            units=self.settings.units,
+            group=self._group,
+            reserve=self._reserve(self.fixed_length),
+        )
+
+    def _reserve(self, fixed_length: bool) -> float:
+        """Share of a round's certifying rows that is reserved, if it ended as declared.
+
+        Once it is 0 it stays so: rows that were reserved teach from then on.
+        """
+        return self.settings.reserved if fixed_length and not self._unpooled else 0.0
+
+    def _words_on_unpooled(self) -> Iterator[str]:
+        """Why rows of earlier rounds are not pooled, where a share was to be reserved."""
+        if not (self._asked and self.earlier):
+            return
+        if self._unpooled:
+            yield self._unpooled
+        elif NO_DRIFT in self.refuted:
+            yield "that nothing drifts (no_drift) is refuted"
+        elif not self.fixed_length:
+            yield "the newest round was ended by choice"
+        else:
+            ended = [str(k) for k, past in enumerate(self.earlier) if not past.fixed_length]
+            if ended:
+                yield f"those of round {', '.join(ended)}, which was ended by choice"
+
+    @property
+    def can_pair(self) -> bool:
+        """Whether the newest rows say what pi0 earns beside what logged them."""
+        return self.largest <= MOST_PAIRED
+
+    def _ceilings_now(self) -> dict[str, Ceiling]:
+        """Ceilings on V(pi0): from the first logs, or the largest reward where nothing else is."""
+        if self.ceilings or self.can_pair:
+            return dict(self.ceilings)
+        return {
+            promise.name: Ceiling.of_all(promise, self.newest)
+            for promise in self.settings.promises
+            if promise.floor.ratio is not None
+        }
 
     @property
     def _group(self) -> tuple[int, int]:
@@ -155,13 +218,19 @@ class CampaignState:
         return k, max(k, self.settings.deployments)
 
     def _teaching(self) -> list[LoggedData]:
-        """Rows of earlier rounds without the units of verdicts to come."""
-        pairs = zip(self.earlier, self.registrations, strict=True)
-        parts = [teaching_rows(rows, registration, self._group) for rows, registration in pairs]
+        """Rows of earlier rounds without those, or the units, of verdicts to come."""
+        parts = [
+            teaching_rows(
+                past.logs, past.registration, self._group, self._reserve(past.fixed_length)
+            )
+            for past in self.earlier
+        ]
         return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
     def _look_for_drift(self, folds: Folds) -> None:
-        """Ceilings rest on pi0 earning what it did: where that is refuted, rows are paired instead.
+        """Ceilings and pools rest on pi0 earning what it did; where that is refuted, nothing does.
+
+        Rows are then paired with pi0 instead, and those of the newest round are read alone.
 
         A policy prefers what happened to earn well in the rows that taught it. On these pi0 seems
         to earn more, on the part that both could show, than it ever does again. So the newest rows
@@ -173,15 +242,18 @@ class CampaignState:
         certificate holds anyway.
         """
         self.drift = None
-        relative = [p for p in self.settings.promises if p.name in self.ceilings]
-        if not relative:
+        pools = bool(self._reserve(fixed_length=True)) and bool(self.earlier)
+        tested = [p for p in self.settings.promises if pools or p.name in self.ceilings]
+        if not tested:
             return
         k, readable = len(self.earlier), joined([folds.learn, folds.select])
+        before = self.earlier[-1]
         untaught = three_folds(
-            self.earlier[-1],
-            self.registrations[-1],
+            before.logs,
+            before.registration,
             units=self.settings.units,
             group=(k, max(k, self.settings.deployments)),
+            reserve=self._reserve(before.fixed_length),
         ).certify
         share = DRIFT_DELTA / (self.settings.deployments - 1)
         looks: list[tuple[LoggedData, bool]] = [(untaught, False)]
@@ -189,16 +261,16 @@ class CampaignState:
             looks.append((self._teaching()[0], True))
         reports = [
             check_drift(
-                before,
+                rows,
                 readable,
                 logging_policy=self.pi0,
-                deployed={k - 1: self.base_before, folds.round: self.base},
-                promises=relative,
+                deployed={k - 1: before.policy, folds.round: self.base},
+                promises=tested,
                 within=False,
                 delta=share / len(looks),
                 rise_only=rise_only,
             )
-            for before, rise_only in looks
+            for rows, rise_only in looks
         ]
         self.drift = reports[0] if k == 1 else reports[0].with_other(reports[1])
         if not self.drift.ok:
@@ -218,12 +290,14 @@ class CampaignState:
         by_pi0: int = 0,
         fixed_length: bool = True,
         pi0_share: float | None = None,
+        holdout: float = 0.0,
     ) -> None:
-        """A deployment was served: its rows are the newest, those before are reused for training.
+        """A deployment was served: its rows are the newest, those before are reused for training,
+        but for what is reserved for verdicts to come.
 
         Args:
             served: its rows.
-            policy: what served.
+            policy: what drew the rows.
             registration: what the folds of these rows hang on.
             novelty: its nu.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
@@ -232,9 +306,12 @@ class CampaignState:
             by_pi0: decisions without a row that pi0 took, as holdout or fallback.
             fixed_length: whether the round ended as was declared when it was deployed.
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
+            holdout: the share of decisions that pi0 took and whose rows are among these: a further
+                part of pi0 in what drew them, whatever the policy is.
         """
-        self.earlier.append(self.newest)
-        self.registrations.append(self.registration)
+        self.earlier.append(
+            LoggedRound(self.newest, self.registration, self.base, self.fixed_length)
+        )
         if len(self.earlier) == 1 and self.settings.no_drift:
             promises = self.settings.promises
             share = CEILING_SHARE * self.delta / len(promises)
@@ -243,6 +320,7 @@ class CampaignState:
                 self.registration,
                 units=self.settings.units,
                 group=(1, self.settings.deployments),
+                reserve=self._reserve(self.fixed_length),
             )
             others = joined([folds.learn, folds.certify])
             self.ceilings = {
@@ -253,14 +331,24 @@ class CampaignState:
                 if promise.floor.ratio is not None
             }
         self.newest, self.registration = served, registration
-        self.base_before, self.base, self.trust = self.base, policy, trust
+        self.base, self.trust = policy, trust
         total = len(served) if decisions is None else decisions
-        self.served.append(Served(served, total, fixed_length=fixed_length, by_pi0=by_pi0))
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
         pi0_share = max(pi0_share, 1e-12) if certified else 1.0
-        self.largest = self.stretch / ((1 - novelty) * pi0_share) if novelty < 1 else 1e12
-        self.largest_ever = max(self.largest_ever, self.largest)
+        of_pi0 = (1 - holdout) * (1 - min(novelty, 1.0)) * pi0_share + holdout
+        self.largest = self.stretch / max(of_pi0, 1e-12)
+        if self.can_pair:
+            self.largest_ever = max(self.largest_ever, self.largest)
+        self.served.append(
+            Served(
+                served,
+                total,
+                fixed_length=fixed_length,
+                by_pi0=by_pi0,
+                paired=self.can_pair,
+            )
+        )
 
     def _credits(self, folds: Folds, decisions: int) -> dict[str, Credit]:
         """The account without the rows of the coming verdict, which count like those beside them.
@@ -306,7 +394,7 @@ class CampaignState:
             ceiling=self.ceilings.get(promise.name),
             logging_policy=self.pi0,
             largest=self.largest_ever,
-            stake=Stake.of(promise, self.earlier[0], rows, delta),
+            stake=Stake.of(promise, self.earlier[0].logs, rows, delta),
         )
 
 

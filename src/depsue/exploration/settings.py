@@ -102,6 +102,10 @@ class ExploreSettings:
     keep: float = 0.1
     """Share of pi0 in the old part of every policy of a campaign of several rounds without
     `no_drift`: pairing needs it."""
+    reserve: float | None = None
+    """Share of every certifying fold but the last round's that is reserved for later verdicts,
+    which pool it with the newest rows: see `reserved`. None is 0.1 for K >= 3, where it pays, and 0
+    for K <= 2, where it does not. It needs `no_drift`, safety "each", and rows without units."""
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
@@ -130,9 +134,9 @@ class ExploreSettings:
             value = getattr(self, name)
             ok = is_real(value) and 0 < value <= 1
             require(ok, f"{name} must lie in (0, 1]", found=short(value))
-        for name in ("least", "even", "keep"):
+        for name in ("least", "even", "keep", "reserve"):
             value = getattr(self, name)
-            ok = is_real(value) and 0 <= value < 1
+            ok = (is_real(value) and 0 <= value < 1) or (name == "reserve" and value is None)
             require(ok, f"{name} must lie in [0, 1)", found=short(value))
         require_settings(self.rewards, RewardSettings)
         require(
@@ -151,6 +155,15 @@ class ExploreSettings:
     def pi0_share(self) -> float:
         """Share of pi0 in the old part of every policy."""
         return self.keep if self.deployments > 1 and not self.no_drift else 0.0
+
+    @property
+    def reserved(self) -> float:
+        """The share that is reserved: 0 where later verdicts could not pool it."""
+        if self.safety != "each" or not self.no_drift or self.deployments == 1:
+            return 0.0
+        if self.reserve is None:
+            return defaults.RESERVE if self.deployments > 2 else 0.0
+        return self.reserve
 
     @property
     def even_share(self) -> float:

@@ -426,6 +426,11 @@ class Ledger:
         with self.database.reading() as connection:
             return registering.known_as(Transaction(connection, "reader"), sketch)
 
+    def known_in(self, sketch: LogSketch) -> tuple[str, int] | None:
+        """The campaign and round that registered rows of these first, under whatever folds."""
+        with self.database.reading() as connection:
+            return registering.known_in(Transaction(connection, "reader"), sketch)
+
     def require_registrable(
         self,
         sketch: LogSketch,

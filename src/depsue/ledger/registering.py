@@ -59,6 +59,14 @@ def register(
         first=_registration(own[0]) if own and round > 0 else None,
         extends=before[-1] if before else None,
     )
+    again = [row.round for row in own if row.round < round and row.family == registration.family]
+    require(
+        not again,
+        "the rows of a round were drawn in it",
+        found=f"rows of round {again[0] if again else ''} of campaign {campaign!r} given as round "
+        f"{round}",
+        cure="give what was logged since the last deployment",
+    )
     values = {
         "campaign": campaign,
         "round": round,
@@ -106,6 +114,14 @@ def known_as(transaction: Transaction, sketch: LogSketch) -> Registration | None
         overlap = sketch.overlap(_sketch(row))
         if overlap and overlap.same.get(registration.kind, False):
             return registration
+    return None
+
+
+def known_in(transaction: Transaction, sketch: LogSketch) -> tuple[str, int] | None:
+    """The campaign and round that registered rows of these first, whatever names them here."""
+    for row in transaction.all(schema.registrations):
+        if sketch.overlap(_sketch(row)):
+            return row.campaign, row.round
     return None
 
 

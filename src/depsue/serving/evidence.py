@@ -44,6 +44,7 @@ import numpy as np
 
 from depsue import defaults
 from depsue.bounds import StartMixture
+from depsue.bounds.starts import weight_begun
 from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask, first_bad
 from depsue.errors import DataError, is_real, require, require_delta, short
@@ -53,8 +54,8 @@ Weighing = Literal["items", "holdout"]
 Clock = Literal["decisions", "cycles"]
 BINS = 16
 """Of the places of actions in their distributions."""
-AUDITS = 32
-"""Starts of the test of propensities."""
+AUDITED: FloatArray = np.concatenate([np.arange(32) / 32, 1.0625 ** np.arange(70)])
+"""Starts of the test of propensities, in declared lengths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +214,8 @@ class PropensityPart(EvidencePart):
     [0, 1] if it was drawn from it. The likelihood of the bins that the places fall into under the
     mixture of all distributions over bins (Dirichlet with parameters 1/2), against the uniform one,
     is a martingale, whatever came before. As with `StartMixture` there is one from the first
-    decision on, with half of the weight, and others that begin evenly over the declared length.
+    decision on, with half of the weight; others begin evenly over the declared length, and ever
+    more rarely after it.
 
     Args:
         length: decisions that the round is for; None has one start only.
@@ -221,9 +223,13 @@ class PropensityPart(EvidencePart):
 
     def __init__(self, length: int | None = None) -> None:
         super().__init__("propensities", "decisions")
-        self._starts = np.zeros(1) if length is None else np.arange(AUDITS) * (length / AUDITS)
-        more = AUDITS - 1
-        self._log_weights = np.log([1.0] if length is None else [0.5] + [0.5 / more] * more)
+        self._starts: FloatArray = np.zeros(1)
+        self._log_weights: FloatArray = np.zeros(1)
+        if length is not None:
+            self._starts = AUDITED * length
+            begun = weight_begun(np.append(AUDITED, np.inf))
+            begun[0] = 0.0  # the first has all that begins before the second
+            self._log_weights = np.log(np.diff(begun))
         self._counts = np.zeros((1, BINS))  # of each likelihood that has begun
         self._logs = np.zeros(1)
         self.wrong = 0

@@ -3,6 +3,11 @@
 A decision has one reward in the end. Of the rewards that came within the waiting time the declared
 rule takes the first, the largest or the sum; a decision without one has the default. The monitor
 judges by these rewards, and `campaign observe --served` learns from the same ones.
+
+A holdout is drawn by pi0 with probability h, apart from everything else. So decisions of the policy
+and of its holdout together are independent rows of one mixture, (1 - h) pi + h pi0, and are
+exported with its propensities. Where h changed within a round there is no such mixture, and the
+holdout's decisions are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +35,18 @@ from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
 
 _decode = msgspec.json.decode
-COLUMNS = ("policy", "decided_by", "why", "action", "propensity", "context", "unit", "candidates")
+COLUMNS = (
+    "policy",
+    "decided_by",
+    "why",
+    "action",
+    "propensity",
+    "p_policy",
+    "p_pi0",
+    "context",
+    "unit",
+    "candidates",
+)
 
 
 @dataclass(frozen=True)
@@ -40,13 +56,15 @@ class Exported:
     Args:
         path: the Parquet file.
         mapping: the TOML file that says which column is what.
-        rows: decisions of the policy.
+        rows: decisions of the policy, and of its holdout where that is part of what drew them.
+        share: of the holdout in what drew the rows; 0 where its decisions are not among them.
         holdout, fallback, restricted, open, twins: decisions that are not among them, and why.
     """
 
     path: Path
     mapping: Path
     rows: int
+    share: float
     holdout: int
     fallback: int
     restricted: int
@@ -59,7 +77,7 @@ class Exported:
         return tuple(
             f"{count:,} {why}"
             for count, why in (
-                (self.holdout, "of the holdout on pi0"),
+                (self.holdout, "of the holdout on pi0, whose share changed within the round"),
                 (self.fallback, "of pi0 as the fallback"),
                 (
                     self.restricted,
@@ -80,7 +98,8 @@ class Exported:
 
     def __str__(self) -> str:
         more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
-        return f"{self.rows:,} decisions of the policy in {self.path}{more}"
+        held = f" and of its holdout ({self.share:g} of them on pi0)" if self.share else ""
+        return f"{self.rows:,} decisions of the policy{held} in {self.path}{more}"
 
 
 def export_served(
@@ -151,15 +170,17 @@ def export_logs(
         cure="depsue campaign status says where the campaign stands",
     )
     hash = served[-1]
+    shares = store.holdouts(k, hash)
+    share = shares[0] if len(shares) == 1 else 0.0
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
     until = (time.time() if now is None else now) - settings.wait
     left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "twins": store.twins(k)}
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
-        wanted = _closed_of_policy(columns, hash, until, left_out)
+        wanted = _closed_of_policy(columns, hash, until, share > 0, left_out)
         if wanted.any():
             rows = {name: list(compress(values, wanted)) for name, values in columns.items()}
-            tables.append(_table(rows, rewards, mapping, catalogue.ids, k, settings))
+            tables.append(_table(rows, rewards, mapping, catalogue.ids, k, settings, share))
     counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
     require(
         bool(tables),
@@ -174,8 +195,8 @@ def export_logs(
     table.write_parquet(buffer)
     write_file(out, buffer.getvalue())
     mapping_file = out.with_suffix(".toml")
-    write_file(mapping_file, to_toml(as_exported(mapping)).encode())
-    return Exported(out, mapping_file, len(table), **left_out)
+    write_file(mapping_file, to_toml(as_exported(mapping, share)).encode())
+    return Exported(out, mapping_file, len(table), share, **left_out)
 
 
 def reported_rewards(
@@ -254,10 +275,17 @@ def used_reward(raw: FloatArray, mapping: LogMapping) -> FloatArray:
     return np.asarray(shifted if mapping.cap is None else np.minimum(shifted, mapping.cap))
 
 
-def as_exported(mapping: LogMapping) -> LogMapping:
-    """The campaign's mapping for files that the service writes: propensities are logged."""
+def as_exported(mapping: LogMapping, holdout: float = 0.0) -> LogMapping:
+    """The campaign's mapping for files that the service writes, with propensities and ids.
+
+    Args:
+        mapping: of the round before.
+        holdout: its share in what drew the rows.
+    """
     logged = replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
-    return replace(logged, kept=1.0, until=None)
+    if mapping.decision is None and "decision" not in mapping.columns:
+        logged = replace(logged, decision="decision")
+    return replace(logged, kept=1.0, until=None, holdout=holdout)
 
 
 def _pieces(
@@ -279,16 +307,23 @@ def _pieces(
 
 
 def _closed_of_policy(
-    columns: Mapping[str, Sequence[Any]], hash: str, until: float, left_out: dict[str, int]
+    columns: Mapping[str, Sequence[Any]],
+    hash: str,
+    until: float,
+    with_holdout: bool,
+    left_out: dict[str, int],
 ) -> Mask:
-    """(n,) the policy's own decisions that have closed; what is left out is counted by why."""
+    """(n,) decisions of the policy, or of it and its holdout, that have closed.
+
+    What is left out is counted by why.
+    """
     decided_by = np.array(columns["decided_by"])
     wanted: Mask = np.ones(len(decided_by), dtype=bool)
     outside = np.array(columns["why"]) == OUTSIDE
     candidates = np.array([places is not None for places in columns["candidates"]])
     by_pi0 = (decided_by == "pi0") & ~outside  # pi0's average is not pi0
     for why, mask in (
-        ("holdout", decided_by == "holdout"),
+        ("holdout", (decided_by == "holdout") & (not with_holdout)),
         ("fallback", by_pi0 | (np.array(columns["policy"]) != hash)),
         ("restricted", candidates | outside),
         ("open", np.array(columns["at"]) > until),
@@ -305,16 +340,22 @@ def _table(
     ids: Any,
     k: int,
     settings: ServingSettings,
+    share: float,
 ) -> Any:
-    """The rows as the campaign's logs have them: a polars DataFrame."""
+    """The rows as the campaign's logs have them: a polars DataFrame.
+
+    With a share of the holdout, propensities are those of the mixture that drew the rows.
+    """
     import polars as pl
 
     count = len(rows["id"])
     contexts = [_decode(text) for text in rows["context"]]
+    own, base = (np.array(rows[name], dtype=np.float64) for name in ("p_policy", "p_pi0"))
+    propensity = (1 - share) * own + share * base if share else rows["propensity"]
     columns: dict[str, Any] = {
         mapping.action: ids[np.array(rows["action"])],
         mapping.reward: rewards_by_rule(rows["id"], rewards, mapping.reward, settings),
-        str(as_exported(mapping).propensity): rows["propensity"],
+        str(as_exported(mapping).propensity): propensity,
         mapping.time or "decided_at": pl.Series(
             (np.array(rows["at"]) * 1e6).astype(np.int64), dtype=pl.Datetime("us", "UTC")
         ),
@@ -328,7 +369,9 @@ def _table(
     if mapping.position is not None:
         columns[mapping.position] = [mapping.keep_position] * count
     columns |= _context_columns(contexts, mapping)
-    columns["decision"] = rows["id"]
+    named = as_exported(mapping).decision
+    columns |= {} if named is None else {named: rows["id"]}
+    columns.setdefault("decided_by", rows["decided_by"])
     return pl.DataFrame(columns, strict=False)
 
 

@@ -389,6 +389,21 @@ class Store:
             )
             return rows, list(connection.execute(earned).all())
 
+    def holdouts(self, round: int, policy: str) -> tuple[float, ...]:
+        """The shares of the holdout, each once, while a policy and its holdout decided."""
+        shares = (
+            sa.select(decisions.c.holdout)
+            .where(
+                decisions.c.campaign == self.campaign,
+                decisions.c.round == round,
+                decisions.c.policy == policy,
+                decisions.c.decided_by.in_(("policy", "holdout")),
+            )
+            .distinct()
+        )
+        with self._reading() as connection:
+            return tuple(sorted(float(share) for (share,) in connection.execute(shares)))
+
     def counts(self) -> dict[str, int]:
         """Decisions by who decided, twins apart from them, and rewards."""
         by_decider = (

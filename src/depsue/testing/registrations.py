@@ -112,6 +112,14 @@ class RegistrationConformance:
 
     # families
 
+    def test_rows_of_an_earlier_round_are_no_later_one(self, ledger: Ledger) -> None:
+        ledger.create_campaign("spring", rounds=2, settings={}, by="ana")
+        observe(ledger, "spring", 0, "d0", sketch=sketch_of(400))
+        ledger.deploy("spring", 1, sha("pi0"), "rollback", by="ana")
+        with refused("were drawn in it|rows of round 0|logged since the last deployment"):
+            observe(ledger, "spring", 1, "d1", sketch=sketch_of(399))
+        observe(ledger, "spring", 1, "d1", sketch=sketch_of(400, seed=1))
+
     def test_a_family_shares_delta(self, ledger: Ledger) -> None:
         shares = {"spring": 0.75, "autumn": 0.25}
         for name in shares:

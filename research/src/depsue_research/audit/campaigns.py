@@ -13,19 +13,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from depsue import rng
-from depsue.certificates import Ceiling, Reads, Registration, Rules
-from depsue.data.checks import read_only
-from depsue.data.logs import LoggedData
+from depsue.certificates import (
+    Ceiling,
+    LoggedRound,
+    Reads,
+    Registration,
+    Rules,
+    pooled,
+    teaching_rows,
+    three_folds,
+)
+from depsue.data.catalogue import Catalogue
+from depsue.data.checks import FloatArray, read_only
+from depsue.data.logs import LoggedData, joined
 from depsue.errors import DepsueError
 from depsue.exploration.round import RoundInputs, certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import CampaignState
 from depsue.exploration.settings import ExploreSettings
-from depsue.policies import ScoreTable
+from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
 from depsue.protocols import Policy
 from depsue.rewards import OwnRewardModel
@@ -212,6 +222,7 @@ def novel_worth(world: NearMissWorld, share: float, draw: np.random.Generator) -
 MODES: dict[str, dict[str, Any]] = {
     "each": {},
     "each, no_drift": {"no_drift": True},
+    "each, no_drift, pooled": {"no_drift": True, "deployments": 3, "reserve": 0.3},
     "cumulative": {"safety": "cumulative"},
     "cumulative, no_drift": {"safety": "cumulative", "no_drift": True},
     "cumulative, absolute floor": {"safety": "cumulative"},
@@ -382,14 +393,90 @@ def debts(draw: np.random.Generator) -> Outcome:
     return out
 
 
-VERDICTS: dict[str, Trial] = {"debts": debts}
+KINDS_OF_USERS, POOLED_ROWS, POOLED_ROUNDS, RESERVE, SERVED = 1000, 4000, 3, 0.5, 0.5
+"""Of pooled verdicts: contexts, rows of a round, K, what is reserved, and how far served policies
+follow what was learned."""
+TWO_OLD = Catalogue.of(range(3), novel=[2])
+USERS = read_only(np.arange(KINDS_OF_USERS, dtype=np.float32)[:, None])
+
+
+def _alike(pi: FloatArray, draw: np.random.Generator, k: int) -> LoggedData:
+    """Rows of round k, whose reward knows nothing of what was shown."""
+    context = draw.integers(KINDS_OF_USERS, size=POOLED_ROWS)
+    action = (draw.random(POOLED_ROWS) >= pi[context, 0]).astype(np.int32)
+    return LoggedData(
+        catalogue=TWO_OLD,
+        contexts=USERS,
+        context=context.astype(np.int32),
+        action=action,
+        reward=(draw.random(POOLED_ROWS) < 0.5).astype(np.float64),
+        propensity=pi[context, action],
+        r_max=1.0,
+        round=np.full(POOLED_ROWS, k, dtype=np.int16),
+    )
+
+
+def _liked(rows: LoggedData) -> FloatArray:
+    """(u, 3) the old item that rows liked best in each context."""
+    sums = np.full((KINDS_OF_USERS, 2), 0.5)
+    kind = rows.contexts[rows.context, 0].astype(np.int64)
+    np.add.at(sums, (kind, rows.action), rows.reward - 0.5)
+    return np.asarray(np.eye(3)[sums.argmax(axis=1)])
+
+
+def pooled_verdicts(draw: np.random.Generator) -> Outcome:
+    """Every round learns by heart what it may read, and its verdict pools what was reserved.
+
+    Old items are all worth the same, so whatever was learned misses the floor by 0.1%. Policies
+    that serve follow what was learned, so that rounds were logged by policies which rows made.
+    """
+    policy = partial(_own, TWO_OLD)
+    even, old = np.full((KINDS_OF_USERS, 3), [0.5, 0.5, 0.0]), (1 - MISS) * RHO
+    reads = Reads(secret=rng.secret(int(draw.integers(2**31)), "pooled verdicts"))
+    served, logs = policy(even), _alike(even, draw, 0)
+    first = registration = reads.register(logs, FOLDS)
+    earlier: list[LoggedRound] = []
+    out: dict[Key, Answer] = {}
+    for k in range(1, POOLED_ROUNDS + 1):
+        group = (k, POOLED_ROUNDS)
+        folds = three_folds(logs, registration, group=group, reserve=RESERVE)
+        known = [teaching_rows(p.logs, p.registration, group, RESERVE) for p in earlier]
+        rules_learned = {
+            ("strict", "pooled slices, learned by heart"): [r for r in known if r is not None],
+            ("tempting", "pooled slices that taught"): [past.logs for past in earlier],
+        }
+        pool = pooled(folds, served, earlier)
+        tested = folds if pool is None else pool.folds
+        for (group_name, kind), rows in rules_learned.items():
+            best = old * _liked(joined([*rows, folds.learn]))
+            best[:, 2] = 1 - old
+            rules = Rules((Promise(Floor(None, 0.5 * RHO)),), DELTA, "normal", clip=4.0)
+            if k > 1:
+                answer = answered(alone(policy(best)), tested, rules)
+                out[cast(Group, group_name), kind, f"round {k}"] = answer
+            if group_name == "strict":
+                learned = best
+        earlier.append(LoggedRound(logs, registration, served))
+        follows = (1 - SERVED) * even + SERVED * learned / old * np.array([1.0, 1.0, 0.0])
+        served, logs = policy(follows), _alike(follows, draw, k)
+        registration = reads.register(logs, FOLDS, first=first)
+    return out
+
+
+def _own(catalogue: Catalogue, pi: FloatArray) -> OwnPolicy:
+    return OwnPolicy(ScoreTable(USERS, pi), len(catalogue))
+
+
+VERDICTS: dict[str, Trial] = {"debts": debts, "pooled": pooled_verdicts}
 """Cheap enough for as many replications as one-shot verdicts."""
 
 TRIALS: dict[str, Trial] = {
-    "worthless": new_items(BASE, 0.0, list(MODES)),
+    "worthless": new_items(BASE, 0.0, [mode for mode in MODES if "pooled" not in mode]),
     "lucky": new_items(BASE, 0.5, ["each", "cumulative, no_drift"]),
     "rare rewards, campaigns": new_items("rare rewards", 0.0, ["each, no_drift"], 20_000),
     "heavy weights, campaigns": new_items("heavy weights", 0.0, ["each", "cumulative, no_drift"]),
+    "pooled campaigns": new_items(BASE, 0.0, ["each, no_drift, pooled"]),
+    "pooled campaigns, heavy weights": new_items("heavy weights", 0.5, ["each, no_drift, pooled"]),
     "late drift": late_drift,
     "ended at will": ended_at_will,
     "too much served": too_much_served,

@@ -279,6 +279,10 @@ NOTES = [
     "coming round; with an absolute floor what was realised so far plus what is expected.",
     "- *debts*: ten times the declared decisions were served below the floor; the next policy is "
     "0.1% short of what that debt asks for. The tempting rule clips the account at zero.",
+    f"- *pooled slices*: {campaigns.POOLED_ROUNDS} rounds of {campaigns.POOLED_ROWS:,} rows, in "
+    "which a policy learns by heart which of two equal items each kind of user liked; half of the "
+    "certifying rows are reserved. By the tempting rule reserved rows teach. *Pooled* campaigns "
+    "have 3 rounds and reserve 0.3.",
     "- *late drift*: `no_drift` is declared, and what pi0 earns falls by 40%, or rises by 60%, in "
     "the rows of round 1. The tempting rule goes on with the ceiling after it was refuted.",
     "- *rounds ended by choice*: each round is ended when its mean reward looks best, in 20 looks.",

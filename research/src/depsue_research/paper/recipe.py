@@ -366,6 +366,8 @@ def _plain(value: Any) -> Any:
     """Settings as JSON values; a bound by its name and constants; options that are off, not."""
     if isinstance(value, ExploreSettings):
         names = {f.name for f in fields(value)} - SET_ELSEWHERE[ExploreSettings]
+        if value.reserve is None:
+            names.remove("reserve")
         plain = {name: getattr(value, name) for name in sorted(names)}
         return plain | {
             "members": value.rewards.members,
