@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from depsue_research.soak.book import Acknowledged, Ask, Book, Refused, RewardSent, now
+from depsue_research.soak.book import Acknowledged, Ask, Book, NotAnswered, RewardSent, now
 
 CONTEXTS = 40
 """Users who come back."""
@@ -136,7 +136,7 @@ class SoakClient(threading.Thread):
         rng = self._rng
         self._send_due()
         kind = rng.choices(
-            ("single", "burst", "batch", "old", "unanswered", "unkeyed"), (40, 20, 5, 15, 12, 8)
+            ("single", "burst", "batch", "old", "unanswered", "unkeyed"), (35, 25, 6, 14, 12, 8)
         )[0]
         if kind == "single":
             ask = self._new()
@@ -146,7 +146,7 @@ class SoakClient(threading.Thread):
         elif kind == "burst":
             self._burst(self._new())
         elif kind == "batch":
-            size = LARGE if rng.random() < 0.3 else rng.randrange(2, 60)
+            size = LARGE if rng.random() < 0.5 else rng.randrange(2, 60)
             fresh = [self._new() for _ in range(size)]
             known = [ask for ask in rng.choices(self._asks, k=size // 10) if ask.keyed]
             self._decide(list({ask.request: ask for ask in fresh + known}.values()), batch=True)
@@ -219,23 +219,25 @@ class SoakClient(threading.Thread):
             self._lost(service, path, problem)
             return
         if status != 200:
-            self.book.write(Refused(service, path, status, str(values)[:300], now()))
+            self.book.write(NotAnswered(service, path, status, str(values)[:300], now()))
             return
         replies = values["decisions"] if "decisions" in values else [values]
         if len(replies) != len(asks):
             found = f"{len(replies)} decisions for {len(asks)} requests"
-            self.book.write(Refused(service, path, 500, found, now()))
+            self.book.write(NotAnswered(service, path, 500, found, now()))
             return
         ended = now()
         for ask, reply in zip(asks, replies, strict=True):
             self.book.write(
-                Acknowledged(request=ask.request, service=service, began=began, ended=ended, **reply)
+                Acknowledged(
+                    request=ask.request, service=service, began=began, ended=ended, **reply
+                )
             )
             if self._unanswered.pop(ask.request, None) is not None or not ask.keyed:
                 self._plan_rewards(reply["decision"])
 
     def _lost(self, service: int, path: str, problem: Exception) -> None:
-        self.book.write(Refused(service, path, 0, type(problem).__name__, now()))
+        self.book.write(NotAnswered(service, path, 0, type(problem).__name__, now()))
         if isinstance(problem, ConnectionRefusedError):
             time.sleep(0.02)
 
@@ -280,7 +282,7 @@ class SoakClient(threading.Thread):
             line.send(path, rewards[0] if single else {"rewards": rewards})
             status, values = line.receive()
             if status != 200:
-                self.book.write(Refused(service, path, status, str(values)[:300], now()))
+                self.book.write(NotAnswered(service, path, status, str(values)[:300], now()))
         except (OSError, http.client.HTTPException, ValueError) as problem:
             self._lost(service, path, problem)
         for item in chosen.values():

@@ -6,9 +6,12 @@ the file is for whoever looks into a break later. All times are of one monotonic
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -79,7 +82,7 @@ class RewardSent(msgspec.Struct, tag="reward"):
     acknowledged: bool
 
 
-class Refused(msgspec.Struct, tag="refused"):
+class NotAnswered(msgspec.Struct, tag="refused"):
     """An answer other than 200; status 0 where there was none.
 
     Args:
@@ -188,19 +191,52 @@ class Books:
         """All entries of a kind, book by book, in the order in which they were written."""
         return [entry for entry in self._entries if isinstance(entry, kind)]
 
-    def store_faults(self, service: int, notice: float) -> list[tuple[Fault, float, float]]:
-        """(fault, began, ended): a service may have been without its store until it says it is well.
+    def outages(self, service: int, notice: float) -> list[Outage]:
+        """When a service was without its store, perhaps.
+
+        An outage begins with a fault, or before a look at which the service says that it is not
+        well: it may hold a connection that an earlier fault broke. It ends with the first look at
+        which the service is well.
 
         Args:
             service: its number.
             notice: seconds within which a service notices a fault.
         """
-        well = sorted(h.began for h in self.of(Health) if h.service == service and h.well)
+        looks = sorted(
+            (look for look in self.of(Health) if look.service == service),
+            key=lambda look: look.began,
+        )
+        well = [look.began for look in looks if look.well]
         spans = []
         for fault in self.of(Fault):
-            if fault.kind not in STORE_FAULTS or fault.service not in (None, service):
-                continue
-            mended = float("inf") if fault.ended is None else fault.ended + notice
-            ended = next((at for at in well if at >= mended), float("inf"))
-            spans.append((fault, fault.began, ended))
+            if fault.kind in STORE_FAULTS and fault.service in (None, service):
+                mended = math.inf if fault.ended is None else fault.ended
+                spans.append(Outage(fault.kind, fault.began, mended, _next(well, mended + notice)))
+        for before, look in zip(looks, looks[1:], strict=False):
+            if before.well and not look.well:
+                ended = _next(well, look.began)
+                spans.append(Outage("by its own account", before.began, look.began, ended))
         return spans
+
+
+@dataclass(frozen=True)
+class Outage:
+    """When a service was without its store, perhaps.
+
+    Args:
+        cause: a kind of fault, or the service's own account.
+        began: when.
+        mended: when the cause was.
+        ended: when the service said that it is well.
+    """
+
+    cause: str
+    began: float
+    mended: float
+    ended: float
+
+
+def _next(times: list[float], after: float) -> float:
+    """The first of sorted times that is not before another; infinity if there is none."""
+    place = bisect_left(times, after)
+    return times[place] if place < len(times) else math.inf

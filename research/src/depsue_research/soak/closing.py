@@ -18,8 +18,15 @@ import numpy as np
 
 from depsue.data.checks import FloatArray
 from depsue.serving.served import ServedPolicy
-from depsue_research.soak.book import Acknowledged, Ask, Books, Health, Intervened, RewardSent
-from depsue_research.soak.book import Refused as RefusedEntry
+from depsue_research.soak.book import (
+    Acknowledged,
+    Ask,
+    Books,
+    Health,
+    Intervened,
+    NotAnswered,
+    RewardSent,
+)
 
 LEVEL = 1e-6
 """How often a test of chance may refuse a service that draws as it says."""
@@ -71,7 +78,12 @@ class Break:
     examples: tuple[str, ...]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.rule}: {self.count:,} times not", *map("  {}".format, self.examples)])
+        return "\n".join(
+            [
+                f"not so {self.count:,} times: {self.rule}",
+                *(f"    {text}" for text in self.examples),
+            ]
+        )
 
 
 class Closing:
@@ -91,10 +103,8 @@ class Closing:
         """The first answer with each decision."""
         for answer in sorted(self.answers, key=lambda answer: answer.ended):
             self.first.setdefault(answer.decision, answer)
-        self.outages = [_spans(books, k) for k in range(books.services)]
-        self._unkeyed = {
-            _text(ask.context): ask for ask in self.asks.values() if not ask.keyed
-        }
+        self.outages = [books.outages(k, NOTICE) for k in range(books.services)]
+        self._unkeyed = {_text(ask.context): ask for ask in self.asks.values() if not ask.keyed}
 
     def breaks(self) -> list[Break]:
         """The rules that did not hold."""
@@ -113,18 +123,14 @@ class Closing:
     def in_outage(self, answer: Acknowledged) -> bool:
         """Whether the store may have been out of reach while this was answered."""
         return any(
-            began <= answer.ended and answer.began <= ended
-            for began, ended in self.outages[answer.service]
+            outage.began <= answer.ended and answer.began <= outage.ended
+            for outage in self.outages[answer.service]
         )
 
     def ask_of(self, row: Mapping[str, Any]) -> Ask | None:
         """The request that a row belongs to; without a key, by its context."""
         ask = self.asks.get(row["key"]) if row["key"] is not None else None
         return ask or self._unkeyed.get(_text(json.loads(row["context"])))
-
-
-def _spans(books: Books, service: int) -> list[tuple[float, float]]:
-    return [(began, ended) for _, began, ended in books.store_faults(service, NOTICE)]
 
 
 def _stored(books: Closing) -> Iterator[str]:
@@ -166,7 +172,7 @@ def _one_per_key(books: Closing) -> Iterator[str]:
 
 
 def _equal(books: Closing) -> Iterator[str]:
-    """Answers that differ are of an outage: what a twin was, nobody hears while the store answers."""
+    """Answers that differ are of an outage; while the store answers, nobody gets a twin."""
     ids: dict[str, dict[str, Acknowledged]] = defaultdict(dict)
     for id, answer in books.first.items():
         if books.asks[answer.request].keyed:
@@ -183,12 +189,17 @@ def _equal(books: Closing) -> Iterator[str]:
 def _journal_known(books: Closing) -> Iterator[str]:
     """What a service put into its journal it knows, also after a restart, while it is there."""
     for service, outages in enumerate(books.outages):
-        for began, ended in outages:
+        for outage in outages:
             ids = defaultdict(set)
             for id, answer in books.first.items():
                 asked = books.asks[answer.request]
-                within = answer.service == service and began < asked.at and answer.ended < ended
-                if within and asked.keyed and answer.decided_by == "pi0":
+                within = outage.began < asked.at and answer.ended < outage.ended
+                if (
+                    within
+                    and answer.service == service
+                    and asked.keyed
+                    and answer.decided_by == "pi0"
+                ):
                     ids[answer.request].add(id)
             for request, both in ids.items():
                 if len(both) > 1:
@@ -254,7 +265,7 @@ def _exported(books: Closing) -> Iterator[str]:
         and books.asks[answer.request].candidates is None
         and not books.rows.get(id, {}).get("twin")
     }
-    sent = defaultdict(dict)
+    sent: dict[str, dict[str, list[RewardSent]]] = defaultdict(dict)
     for (decision, event), rewards in _sent(books).items():
         sent[decision][event] = rewards
     for id, answer in expected.items():
@@ -273,8 +284,7 @@ def _exported(books: Closing) -> Iterator[str]:
             yield f"{id}: reward {row['reward']:g} exported, sent were {sorted(allowed)}"
     for id in rows.keys() - expected.keys():
         known = books.rows.get(id)
-        ask = None if known is None else books.ask_of(known)
-        if known is None or ask is None or id in books.first or known.get("twin"):
+        if known is None or books.ask_of(known) is None or id in books.first or known.get("twin"):
             yield f"{id} is exported, and nobody was answered it as the policy's"
 
 
@@ -403,17 +413,17 @@ def _chance(shown: FloatArray, p: FloatArray) -> float:
 
 
 def _refusals(books: Closing) -> Iterator[str]:
-    for refused in books.books.of(RefusedEntry):
+    for refused in books.books.of(NotAnswered):
         if refused.status not in EXPECTED:
             yield f"{refused.path}: {refused.status} {refused.words}"
 
 
 def _mended(books: Closing) -> Iterator[str]:
-    for service in range(books.books.services):
-        for fault, _, ended in books.books.store_faults(service, NOTICE):
-            late = ended - (fault.ended or math.inf)
+    for service, outages in enumerate(books.outages):
+        for outage in outages:
+            late = outage.ended - outage.mended
             if not late < WELL:
-                yield f"service {service}, {late:.0f} s after the fault was mended: {fault.kind}"
+                yield f"service {service}, {late:.0f} s after this was mended: {outage.cause}"
 
 
 def _monitor_quiet(books: Closing) -> Iterator[str]:

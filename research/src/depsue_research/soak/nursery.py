@@ -1,4 +1,4 @@
-"""Where services are born: this process has imported all that one needs, and forks a copy of itself.
+"""Where services are born: a process that has imported all that they need, and is forked.
 
 `depsue serve` takes seconds to start, most of them for importing torch. A soak kills a thousand
 services, so `multiprocessing`'s fork server imports this module once, and each service is a fork of

@@ -10,13 +10,11 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import sqlalchemy as sa
 
 from depsue import SyntheticSettings, Uniform, synthetic_world
@@ -27,13 +25,19 @@ from depsue.progress import Watch, silent
 from depsue.rewards import fit_linear
 from depsue.serving.served import load_served
 from depsue_research.soak.actors import SoakClient, Surroundings
-from depsue_research.soak.book import Acknowledged, Ask, Books, Fault, Health, Intervened
-from depsue_research.soak.book import Refused as RefusedEntry
-from depsue_research.soak.book import RewardSent, now
+from depsue_research.soak.book import (
+    Books,
+    Fault,
+    Health,
+    Intervened,
+    NotAnswered,
+    RewardSent,
+    now,
+)
 from depsue_research.soak.closing import Break, Closing, Kept
 from depsue_research.soak.proxy import CutProxy
 from depsue_research.soak.servers import PostgresServer, ServiceProcess, SoakError, forked
-from depsue_research.soak.stage import LOOK, Admin, Stage
+from depsue_research.soak.stage import LOOK, Admin, SoakStage
 
 NAME = "spring"
 HOLDOUT = 0.1
@@ -149,7 +153,7 @@ def run_part(
             ending.callback(proxy.close)
         for service in services:
             ending.callback(service.kill)
-        stage = Stage(services, postgres, proxies, folder, rng, settings.life)
+        stage = SoakStage(services, postgres, proxies, folder, rng, settings.life)
         stage.start_all()
         campaign = Campaign(open_home(folder / "home-0"), folder / "home-0", NAME, by="soak")
         served = load_served(campaign)
@@ -188,13 +192,13 @@ def run_part(
 
 
 def _play(
-    stage: Stage,
+    stage: SoakStage,
     clients: list[SoakClient],
     admin: Admin,
     settings: PartSettings,
     watch: Watch,
 ) -> None:
-    """Scenes, until enough was killed; then everything is up, and clients repeat what they asked."""
+    """Scenes, until enough was killed; then all is up, and clients repeat what they asked."""
     ending = threading.Event()
     looking = threading.Thread(target=_look, args=(stage, ending), daemon=True)
     for thread in (*clients, admin, looking):
@@ -221,7 +225,7 @@ def _play(
     watch(task, settings.kills, settings.kills, "the books are closed")
 
 
-def _look(stage: Stage, ending: threading.Event) -> None:
+def _look(stage: SoakStage, ending: threading.Event) -> None:
     while not ending.wait(LOOK):
         for number in range(len(stage.services)):
             stage.look(number)
@@ -264,10 +268,10 @@ def _exported(folder: Path, store: str | None) -> list[dict[str, Any]]:
     return pl.read_parquet(out).to_dicts()
 
 
-def _counts(closing: Closing, stage: Stage, proxies: list[CutProxy]) -> dict[str, int]:
+def _counts(closing: Closing, stage: SoakStage, proxies: list[CutProxy]) -> dict[str, int]:
     books = closing.books
     faults = [fault.kind for fault in books.of(Fault)]
-    refused = [refused.status for refused in books.of(RefusedEntry)]
+    refused = [refused.status for refused in books.of(NotAnswered)]
     interventions = [each.kind for each in books.of(Intervened) if each.acknowledged]
     deciders = [answer.decided_by for answer in closing.first.values()]
     answered = {answer.request for answer in closing.answers}

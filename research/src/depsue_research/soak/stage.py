@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from depsue_research.soak.book import Book, Fault, FaultKind, Health, Intervened, Refused, now
+from depsue_research.soak.book import Book, Fault, FaultKind, Health, Intervened, NotAnswered, now
 from depsue_research.soak.proxy import CutProxy
 from depsue_research.soak.servers import PostgresServer, ServiceProcess, SoakError
 
@@ -29,7 +29,7 @@ ROOMS = (0, 1 << 14, 1 << 18)
 _LOST = (OSError, http.client.HTTPException, ValueError)
 
 
-class Stage:
+class SoakStage:
     """Services of one campaign, and all that can be broken about them.
 
     Args:
@@ -54,6 +54,8 @@ class Stage:
         self._rng, self._life = rng, life
         self.book = Book(folder / "stage.jsonl")
         self.kills = self.postgres_kills = 0
+        self.intervene: Callable[[], None] = lambda: None
+        """Stops the policy or resumes it: stops matter most while something is broken."""
 
     def play(self) -> None:
         """One scene, drawn; it ends with everything mended, and perhaps settled."""
@@ -133,6 +135,7 @@ class Stage:
         fault = self._begin("no room", 0)
         service.limit(room)
         self._sleep(1.0)
+        self._perhaps_intervene()
         if self._rng.random() < 0.5:
             self._strike(0, room=room if self._rng.random() < 0.5 else None)
             self._sleep(0.5)
@@ -154,6 +157,7 @@ class Stage:
             postgres.stop(how)
         self.postgres_kills += how != "fast"
         self._sleep(1.0)
+        self._perhaps_intervene()
         waiting = []
         for number, service in enumerate(self.services):
             if self._rng.random() < 0.5:
@@ -191,6 +195,7 @@ class Stage:
         number = self._rng.randrange(len(self.services))
         fault = self._begin("silent", number)
         self._proxies[number].silence()
+        self._perhaps_intervene()
         self._sleep(2.5)
         killed = self._rng.random() < 0.4
         if killed:
@@ -230,6 +235,10 @@ class Stage:
                         raise
         self._mend(fault)
 
+    def _perhaps_intervene(self) -> None:
+        if self._rng.random() < 0.5:
+            self.intervene()
+
     def _begin(self, kind: FaultKind, number: int | None) -> Fault:
         return Fault(kind, number, now())
 
@@ -241,7 +250,7 @@ class Stage:
         time.sleep(self._rng.random() * most)
 
     def _complain(self, number: int, words: str) -> None:
-        self.book.write(Refused(number, "process", 500, words, now()))
+        self.book.write(NotAnswered(number, "process", 500, words, now()))
 
 
 class Admin(threading.Thread):
@@ -254,13 +263,15 @@ class Admin(threading.Thread):
         gap: seconds between two interventions, on average.
     """
 
-    def __init__(self, stage: Stage, folder: Path, seed: int, gap: float) -> None:
+    def __init__(self, stage: SoakStage, folder: Path, seed: int, gap: float) -> None:
         super().__init__(name="admin", daemon=True)
         self._stage, self._gap = stage, gap
         self._rng = random.Random(f"admin {seed}")
         self.book = Book(folder / "admin.jsonl")
         self._stopped = False
+        self._turn = threading.Lock()
         self._ending = threading.Event()
+        stage.intervene = self.toggle
 
     def end(self) -> None:
         """Ask it to end."""
@@ -273,9 +284,13 @@ class Admin(threading.Thread):
 
     def toggle(self) -> None:
         """Stop the policy, or resume it, at a service that is drawn."""
+        with self._turn:
+            self._toggle()
+
+    def _toggle(self) -> None:
         number = self._rng.randrange(len(self._stage.services))
         service = self._stage.services[number]
-        kind = "resume" if self._stopped else "stop"
+        kind: Literal["stop", "resume"] = "resume" if self._stopped else "stop"
         body: dict[str, Any] = {"reason": f"soak {len(self.book.entries)}", "by": "soak"}
         began, status = now(), 0
         try:
@@ -284,7 +299,7 @@ class Admin(threading.Thread):
             status, values = service.ask("POST", f"/v1/policy/{kind}", body, timeout=6.0)
             if status not in (200, 409, 503):
                 words = json.dumps(values)[:300]
-                self.book.write(Refused(number, f"/v1/policy/{kind}", status, words, now()))
+                self.book.write(NotAnswered(number, f"/v1/policy/{kind}", status, words, now()))
         except _LOST:
             pass
         self.book.write(Intervened(kind, number, began, now(), status == 200))
