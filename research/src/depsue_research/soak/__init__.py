@@ -32,7 +32,7 @@ from depsue_research.soak.parts import (
 )
 from depsue_research.soak.servers import postgres_server
 
-__all__ = ["PART", "make_campaign", "report", "run_part", "soak"]
+__all__ = ["PART", "PartSettings", "make_campaign", "report", "run_part", "soak"]
 
 PART = 50
 """Kills of a part."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import http.client
+import itertools
 import json
 import random
 import threading
@@ -27,6 +28,9 @@ BURST = 0.06
 """Seconds within which a key is sent three times."""
 TIMEOUT = 4.0
 """Seconds that a client waits for an answer."""
+USUAL = {"single": 35, "burst": 30, "batch": 2, "old": 14, "unanswered": 12, "unkeyed": 7}
+BULK = USUAL | {"batch": 60}
+"""How often a client does what; every third sends mostly batches."""
 VALUES = (0.0, 0.1, 0.2, 0.3)
 """Rewards; three of them add up to less than r_max."""
 
@@ -96,6 +100,7 @@ class SoakClient(threading.Thread):
         self.book = Book(folder / f"client-{number}.jsonl")
         self._lines = [[_Line(port) for _ in range(3)] for port in around.ports]
         self._home = number % len(around.ports)
+        self._habits = BULK if number % 3 == 2 else USUAL
         self._asks: list[Ask] = []
         self._unanswered: dict[str, Ask] = {}
         self._due: list[tuple[float, int, str, float, str]] = []
@@ -122,6 +127,12 @@ class SoakClient(threading.Thread):
             self.problem = problem
             raise
 
+    def close(self) -> None:
+        """Close its connections and its book."""
+        for line in itertools.chain.from_iterable(self._lines):
+            line.close()
+        self.book.close()
+
     def ask_all_again(self, most: int) -> None:
         """Repeat what was never answered, and some of all the rest: everything is up again."""
         again = [ask for ask in self._asks if ask.keyed]
@@ -135,9 +146,7 @@ class SoakClient(threading.Thread):
     def _turn(self) -> None:
         rng = self._rng
         self._send_due()
-        kind = rng.choices(
-            ("single", "burst", "batch", "old", "unanswered", "unkeyed"), (35, 25, 6, 14, 12, 8)
-        )[0]
+        kind = rng.choices(list(self._habits), list(self._habits.values()))[0]
         if kind == "single":
             ask = self._new()
             self._decide([ask])
@@ -146,7 +155,7 @@ class SoakClient(threading.Thread):
         elif kind == "burst":
             self._burst(self._new())
         elif kind == "batch":
-            size = LARGE if rng.random() < 0.5 else rng.randrange(2, 60)
+            size = LARGE if self._habits is BULK else rng.randrange(2, 60)
             fresh = [self._new() for _ in range(size)]
             known = [ask for ask in rng.choices(self._asks, k=size // 10) if ask.keyed]
             self._decide(list({ask.request: ask for ask in fresh + known}.values()), batch=True)
