@@ -128,10 +128,9 @@ class SoakClient(threading.Thread):
             raise
 
     def close(self) -> None:
-        """Close its connections and its book."""
+        """Close its connections."""
         for line in itertools.chain.from_iterable(self._lines):
             line.close()
-        self.book.close()
 
     def ask_all_again(self, most: int) -> None:
         """Repeat what was never answered, and some of all the rest: everything is up again."""

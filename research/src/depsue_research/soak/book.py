@@ -141,6 +141,7 @@ class Health(msgspec.Struct, tag="health"):
         began: when it was asked.
         well: whether it reaches its store and nothing waits in its journal.
         stopped: why the policy does not decide; "" if it does.
+        damaged: lines of its journal that it could not read.
         memory: bytes that the process holds.
     """
 
@@ -148,6 +149,7 @@ class Health(msgspec.Struct, tag="health"):
     began: float
     well: bool
     stopped: str
+    damaged: int
     memory: int
 
 

@@ -426,6 +426,12 @@ def _mended(books: Closing) -> Iterator[str]:
                 yield f"service {service}, {late:.0f} s after this was mended: {outage.cause}"
 
 
+def _undamaged(books: Closing) -> Iterator[str]:
+    for look in books.books.of(Health):
+        if look.damaged:
+            yield f"service {look.service} set {look.damaged} lines aside"
+
+
 def _monitor_quiet(books: Closing) -> Iterator[str]:
     """All items earn the same here, so whatever stops the policy by itself errs."""
     reasons = Counter(health.stopped for health in books.books.of(Health) if health.stopped)
@@ -452,6 +458,7 @@ RULES: dict[str, Callable[[Closing], Iterator[str]]] = {
     "the holdout has its share": _holdout,
     "a request is answered, or refused with 503": _refusals,
     "a service is well again after a fault": _mended,
+    "a kill damages no line of a journal": _undamaged,
     "the monitor does not stop a policy that keeps its promise": _monitor_quiet,
 }
 """What is promised, and what looks for breaks of it."""

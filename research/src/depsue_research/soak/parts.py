@@ -172,9 +172,9 @@ def run_part(
         _play(stage, clients, admin, settings, watch)
         stage.end_all()
         ended = now()
-        for actor in (stage.book, admin.book, *clients):
-            actor.close()
         actors = [stage.book, admin.book, *(client.book for client in clients)]
+        for book in actors:
+            book.close()
         books = Books(actors, len(services))
         time.sleep(max(0.0, ended + settings.wait + 0.1 - now()))  # the last decisions close
         kept = Kept(
@@ -219,6 +219,7 @@ def _play(
             raise client.problem
     for client in clients:
         client.ask_all_again(AGAIN)
+        client.close()
     stage.settle()
     ending.set()
     looking.join()

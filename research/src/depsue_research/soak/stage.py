@@ -92,8 +92,10 @@ class SoakStage:
             return None
         if status != 200:
             return None
-        well = not any(values["store"].values())
-        look = Health(number, began, well, values["monitor"]["stopped"], service.memory)
+        store = values["store"]
+        well = not store["gone"] and not store.get("spooled") and not store.get("journalled")
+        stopped, damaged = values["monitor"]["stopped"], store.get("damaged", 0)
+        look = Health(number, began, well, stopped, damaged, service.memory)
         self.book.write(look)
         return look
 
@@ -292,7 +294,7 @@ class Admin(threading.Thread):
         service = self._stage.services[number]
         kind: Literal["stop", "resume"] = "resume" if self._stopped else "stop"
         body: dict[str, Any] = {"reason": f"soak {len(self.book.entries)}", "by": "soak"}
-        began, status = now(), 0
+        began, status, values = now(), 0, None
         try:
             if kind == "resume":
                 body |= stops_seen(service)
@@ -302,7 +304,9 @@ class Admin(threading.Thread):
                 self.book.write(NotAnswered(number, f"/v1/policy/{kind}", status, words, now()))
         except _LOST:
             pass
-        self.book.write(Intervened(kind, number, began, now(), status == 200))
+        # a stop that is durable nowhere says so, and promises nothing
+        durable = status == 200 and "nowhere" not in json.dumps(values)
+        self.book.write(Intervened(kind, number, began, now(), durable))
         if status == 200 or kind == "resume" and status == 409:  # it was resumed before
             self._stopped = not self._stopped
 
