@@ -405,6 +405,10 @@ def soak(
     out: Annotated[
         Path, typer.Option(help="Folder for soak.jsonl, and for parts whose books do not close.")
     ] = Path("soak"),
+    decisions: Annotated[
+        int,
+        typer.Option(min=0, help="Also watch the memory of one service over so many decisions."),
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is finished.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -416,6 +420,7 @@ def soak(
     """
     from depsue.files import writable_folder
     from depsue.progress import bars
+    from depsue_research.soak import memory
     from depsue_research.soak import report as soak_report
     from depsue_research.soak import soak as run_soak
 
@@ -424,6 +429,7 @@ def soak(
         (folder / "soak.jsonl").unlink(missing_ok=True)
     with bars(not quiet) as watch:
         results = run_soak(store.value, kills, seed, folder, watch=watch)
+        results += [memory(decisions, seed, folder, watch=watch)] if decisions else []
     _print_and_keep(soak_report(results))
     if any(result.breaks for result in results):
         raise typer.Exit(1)

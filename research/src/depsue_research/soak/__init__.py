@@ -29,10 +29,11 @@ from depsue_research.soak.parts import (
     StoreKind,
     make_campaign,
     run_part,
+    watch_memory,
 )
 from depsue_research.soak.servers import postgres_server
 
-__all__ = ["PART", "PartSettings", "make_campaign", "report", "run_part", "soak"]
+__all__ = ["PART", "PartSettings", "make_campaign", "memory", "report", "run_part", "soak"]
 
 PART = 50
 """Kills of a part."""
@@ -83,6 +84,24 @@ def soak(
             results.append(finished[part])
         watch(f"{store} in all", len(parts), len(parts), "parts")
     return results
+
+
+def memory(decisions: int, seed: int, out: Path, *, watch: Watch = silent) -> PartResult:
+    """Whether the memory of a service stays what it is; not kept as a part.
+
+    Args:
+        decisions: how many it makes.
+        seed: of what is asked.
+        out: a folder that takes the service's log where its memory grew.
+        watch: is told of the progress.
+    """
+    with tempfile.TemporaryDirectory(prefix="depsue-soak-") as work:
+        home = make_campaign(Path(work) / "team", seed=1)
+        folder = Path(work) / f"memory-{seed}"
+        result = watch_memory(decisions, seed, home, folder, watch=watch)
+        if result.breaks:
+            shutil.copytree(folder, out / folder.name, dirs_exist_ok=True)
+        return result
 
 
 def report(results: Sequence[PartResult]) -> Iterator[str]:

@@ -41,6 +41,8 @@ from depsue_research.soak.stage import LOOK, Admin, SoakStage
 
 NAME = "spring"
 HOLDOUT = 0.1
+GROWTH = 16 << 20
+"""Bytes that a service may hold more, later."""
 AGAIN = 400
 """Keys that each client repeats when everything is up again."""
 StoreKind = Literal["sqlite", "postgresql"]
@@ -189,6 +191,68 @@ def run_part(
     breaks = closing.breaks()
     counts = _counts(closing, stage, proxies) | {"seconds": round(now() - began)}
     return PartResult(settings, counts, tuple(breaks))
+
+
+def watch_memory(
+    decisions: int, seed: int, home: Path, folder: Path, *, watch: Watch = silent
+) -> PartResult:
+    """Send decisions to one service on SQLite that nobody kills; its memory must not grow.
+
+    Caches fill in the first half. In the second half the mean of the last quarter may exceed that
+    of the third by `GROWTH`.
+
+    Args:
+        decisions: how many, in batches of 1,000.
+        seed: of the contexts.
+        home: a home of campaigns with `NAME` in it, deployed; it is copied.
+        folder: for the copy and the log; a new one.
+        watch: is told of the progress.
+    """
+    began, rng = now(), random.Random(f"memory {seed}")
+    folder.mkdir(parents=True)
+    own = Path(shutil.copytree(home, folder / "home-0"))
+    arguments = [NAME, "--home", str(own), "--no-auth", "--wait", "2"]
+    service = ServiceProcess(arguments, folder / "service-0.log")
+    held: list[int] = []
+    try:
+        service.start()
+        service.wait()
+        _, example = service.ask("GET", "/v1/context")
+        for sent in range(0, decisions, 1000):
+            watch("memory", sent, decisions, f"{service.memory >> 20} MB")
+            body = [
+                {
+                    "context": {name: round(rng.gauss(0, 1), 2) for name in example["context"]},
+                    "key": f"{sent + k}",
+                }
+                for k in range(1000)
+            ]
+            status, values = service.ask("POST", "/v1/decide/batch", {"decisions": body}, 60.0)
+            if status != 200:
+                raise SoakError("a batch must be decided", found=f"{status} {str(values)[:300]}")
+            rewards = [
+                {"decision": reply["decision"], "reward": 0.5}
+                for reply in values["decisions"][:300]
+            ]
+            service.ask("POST", "/v1/reward/batch", {"rewards": rewards}, 60.0)
+            held.append(service.memory)
+        watch("memory", decisions, decisions, f"{service.memory >> 20} MB")
+    finally:
+        service.kill()
+    quarter = max(1, len(held) // 4)
+    third, last = (
+        sum(part) // quarter for part in (held[-2 * quarter : -quarter], held[-quarter:])
+    )
+    breaks: tuple[Break, ...] = ()
+    if last - third > GROWTH:
+        words = f"{third >> 20} MB in the third quarter of {decisions:,} decisions, {last >> 20} MB in the last"
+        breaks = (Break("the memory of a service does not grow", 1, (words,)),)
+    counts = {
+        "acknowledged decisions": len(held) * 1000,
+        "most memory in MB": max(held) >> 20,
+        "seconds": round(now() - began),
+    }
+    return PartResult(PartSettings("sqlite", 0, seed), counts, breaks)
 
 
 def _play(
