@@ -245,7 +245,7 @@ def watch_memory(
     )
     breaks: tuple[Break, ...] = ()
     if last - third > GROWTH:
-        words = f"{third >> 20} MB in the third quarter of {decisions:,} decisions, {last >> 20} MB in the last"
+        words = f"{third >> 20} MB in the third quarter, {last >> 20} MB in the last"
         breaks = (Break("the memory of a service does not grow", 1, (words,)),)
     counts = {
         "acknowledged decisions": len(held) * 1000,
