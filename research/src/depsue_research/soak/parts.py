@@ -222,7 +222,8 @@ def watch_memory(
             watch("memory", sent, decisions, f"{service.memory >> 20} MB")
             body = [
                 {
-                    "context": {name: round(rng.gauss(0, 1), 2) for name in example["context"]},
+                    # users who come back
+                    "context": {name: rng.randrange(6) / 3 - 1 for name in example["context"]},
                     "key": f"{sent + k}",
                 }
                 for k in range(1000)
