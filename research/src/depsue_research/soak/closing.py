@@ -135,10 +135,10 @@ class Closing:
 
 def _stored(books: Closing) -> Iterator[str]:
     ids = books.kept.served.ids
-    for id, answer in books.first.items():
-        if id not in books.rows:
-            outage = "in an outage" if books.in_outage(answer) else "with the store at hand"
-            yield f"{id} of {answer.request}, answered {outage} by service {answer.service}"
+    lost = [answer for id, answer in books.first.items() if id not in books.rows]
+    for answer in sorted(lost, key=books.in_outage):  # the worst first
+        when = "in an outage" if books.in_outage(answer) else "with the store at hand"
+        yield f"{answer.decision} of {answer.request}, answered {when} by service {answer.service}"
     if len(books.rows) != len(books.kept.decisions):
         yield "an id is in the store twice"
     for answer in books.answers:
