@@ -16,10 +16,13 @@ import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
+import numpy.ma
 import polars  # noqa: F401
 import psycopg  # noqa: F401
+import safetensors.numpy
 import uvicorn.lifespan.on
 import uvicorn.loops.auto
+import uvicorn.loops.uvloop
 import uvicorn.protocols.http.httptools_impl  # noqa: F401
 from sqlalchemy.dialects import sqlite  # noqa: F401
 from sqlalchemy.dialects.postgresql import psycopg as dialect  # noqa: F401
@@ -27,6 +30,7 @@ from typer.main import get_command
 
 import depsue.cli.serve
 import depsue.pages.dashboard
+import depsue.policies.network
 import depsue.serving.access
 import depsue.serving.joining
 import depsue.serving.running  # noqa: F401
