@@ -10,33 +10,36 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import os
 import resource
 import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-import numpy.ma
-import polars  # noqa: F401
-import psycopg  # noqa: F401
-import safetensors.numpy
-import uvicorn.lifespan.on
-import uvicorn.loops.auto
-import uvicorn.loops.uvloop
-import uvicorn.protocols.http.httptools_impl  # noqa: F401
-from sqlalchemy.dialects import sqlite  # noqa: F401
-from sqlalchemy.dialects.postgresql import psycopg as dialect  # noqa: F401
 from typer.main import get_command
 
-import depsue.cli.serve
-import depsue.pages.dashboard
-import depsue.policies.network
-import depsue.serving.access
-import depsue.serving.joining
-import depsue.serving.running  # noqa: F401
 from depsue.cli.main import app
 from depsue.errors import DepsueError
 
+NEEDED = (
+    "depsue.pages.dashboard",
+    "depsue.policies.network",
+    "depsue.serving.joining",
+    "depsue.serving.running",
+    "numpy.ma",
+    "polars",
+    "psycopg",
+    "safetensors.numpy",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
+    "uvicorn.protocols.http.httptools_impl",
+)
+"""What commands import when they run."""
+for _name in NEEDED:
+    importlib.import_module(_name)
 _PR_SET_PDEATHSIG = 1
 _COMMAND = get_command(app)
 # reading the arguments loads a library of its own
