@@ -72,9 +72,9 @@ def story() -> Story:
     add(made, "1-0", "first", at=49.0, action=0, decided_by="pi0")
     answer(made, "1-0", "twin", at=50.5, action=1, decided_by="pi0", service=1)
     row(made, "1-0", "twin", action=1, decided_by="pi0", twin=True)
-    made.entries.append(Intervened("stop", 0, 60.0, 60.1, True))
+    made.entries.append(Intervened("stop", 0, ["s"], 60.0, 60.1, True))
     add(made, "1-1", "stopped", at=61.0, action=0, decided_by="pi0")
-    made.entries.append(Intervened("resume", 0, 70.0, 70.1, True))
+    made.entries.append(Intervened("resume", 0, ["s"], 70.0, 70.1, True))
     add(made, "1-2", "resumed", at=71.0, action=0, decided_by="policy")
     return made
 
@@ -179,6 +179,10 @@ def stop_lifted(made: Story) -> None:
     made.exported.append({"decision": "stopped", **shown})
 
 
+def another_stop_resumed(made: Story) -> None:
+    next(each for each in made.of(Intervened) if each.kind == "resume").stops = ["other"]
+
+
 def wrong_distribution(made: Story) -> None:
     for stored, told in zip(made.decisions, made.of(Acknowledged), strict=True):
         stored["propensity"] = told.propensity = 0.4
@@ -231,6 +235,7 @@ def false_alarm(made: Story) -> None:
         (not_exported, {EXPORT}),
         (other_reward_exported, {EXPORT}),
         (stop_lifted, {STOP}),
+        (another_stop_resumed, {STOP}),
         (wrong_distribution, {PROPENSITY}),
         (always_the_same, {FREQUENCY}),
         (no_holdout, {HOLDOUT}),

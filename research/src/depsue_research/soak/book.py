@@ -106,12 +106,14 @@ class Intervened(msgspec.Struct, tag="intervened"):
     Args:
         kind: which.
         service: whom the admin asked.
+        stops: the id of the stop, if it is known; or the ids that a resumption names.
         began, ended: when it was asked, and answered or given up.
-        acknowledged: whether the service said that it did.
+        acknowledged: whether the service said that it did, for good.
     """
 
     kind: Literal["stop", "resume"]
     service: int
+    stops: list[str]
     began: float
     ended: float
     acknowledged: bool

@@ -333,16 +333,16 @@ def _stops_hold(books: Closing) -> Iterator[str]:
 
 
 def _stopped(interventions: Iterable[Intervened]) -> Iterator[tuple[float, float, int]]:
-    """(acknowledged, until, by whom) of each stop; `until` is when somebody asked to resume."""
-    since: Intervened | None = None
-    for each in sorted(interventions, key=lambda each: each.began):
-        if each.kind == "stop" and each.acknowledged and since is None:
-            since = each
-        elif each.kind == "resume" and since is not None:
-            yield since.ended, each.began, since.service
-            since = None
-    if since is not None:
-        yield since.ended, math.inf, since.service
+    """(acknowledged, until, by whom) of each stop; `until` is when a resumption named it."""
+    each = sorted(interventions, key=lambda each: each.began)
+    for stop in each:
+        if stop.kind == "stop" and stop.acknowledged:
+            named = (
+                resume.began
+                for resume in each
+                if resume.kind == "resume" and set(stop.stops) <= set(resume.stops)
+            )
+            yield stop.ended, next(named, math.inf), stop.service
 
 
 def _drawn(books: Closing) -> tuple[list[dict[str, Any]], FloatArray]:
@@ -436,7 +436,7 @@ def _monitor_quiet(books: Closing) -> Iterator[str]:
     """All items earn the same here, so whatever stops the policy by itself errs."""
     reasons = Counter(health.stopped for health in books.books.of(Health) if health.stopped)
     for reason, count in reasons.items():
-        if "by hand" not in reason:
+        if not all("by hand" in part for part in reason.split("; ")):
             yield f"{reason} ({count} looks)"
 
 

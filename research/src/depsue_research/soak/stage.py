@@ -93,9 +93,9 @@ class SoakStage:
         if status != 200:
             return None
         store = values["store"]
-        well = not store["gone"] and not store.get("spooled") and not store.get("journalled")
-        stopped, damaged = values["monitor"]["stopped"], store.get("damaged", 0)
-        look = Health(number, began, well, stopped, damaged, service.memory)
+        well = not store["gone"] and not store["journalled"]
+        stopped = "; ".join(stop["reason"] for stop in values["stops"])
+        look = Health(number, began, well, stopped, store["damaged"], service.memory)
         self.book.write(look)
         return look
 
@@ -292,27 +292,30 @@ class Admin(threading.Thread):
     def _toggle(self) -> None:
         number = self._rng.randrange(len(self._stage.services))
         service = self._stage.services[number]
+        began = now()
         kind: Literal["stop", "resume"] = "resume" if self._stopped else "stop"
-        body: dict[str, Any] = {"reason": f"soak {len(self.book.entries)}", "by": "soak"}
-        began, status, values = now(), 0, None
+        reason = f"soak {len(self.book.entries)}"
+        body: dict[str, Any] = {"reason": reason, "by": "soak"}
+        stops: list[str] = []
+        status, values = 0, None
         try:
-            if kind == "resume":
-                body |= stops_seen(service)
+            if kind == "resume":  # it names the stops that its author has seen
+                stops = [stop["id"] for stop in service.ask("GET", "/v1/status")[1]["stops"]]
+                if not stops:  # this service has not heard of the stop yet
+                    return
+                body["stops"] = stops
             status, values = service.ask("POST", f"/v1/policy/{kind}", body, timeout=6.0)
-            if status not in (200, 409, 503):
+            if status not in (200, 503):
                 words = json.dumps(values)[:300]
                 self.book.write(NotAnswered(number, f"/v1/policy/{kind}", status, words, now()))
         except _LOST:
             pass
-        # a stop that is durable nowhere says so, and promises nothing
-        durable = status == 200 and "nowhere" not in json.dumps(values)
-        self.book.write(Intervened(kind, number, began, now(), durable))
-        if status == 200 or kind == "resume" and status == 409:  # it was resumed before
-            self._stopped = not self._stopped
-
-
-def stops_seen(service: ServiceProcess) -> dict[str, Any]:
-    """What a resumption must name: the stops that its author has seen."""
-    _, values = service.ask("GET", "/v1/status")
-    stops = values["monitor"].get("stops")
-    return {} if stops is None else {"stops": [stop["id"] for stop in stops]}
+        durable = status == 200
+        if kind == "stop" and status == 200:
+            made = [stop for stop in values["stops"] if stop["reason"].startswith(f"{reason} ")]
+            stops = [stop["id"] for stop in made]
+            # a stop that is durable nowhere says so, and promises nothing after a kill
+            durable = all(stop["durable"] != "nowhere" for stop in made)
+        self.book.write(Intervened(kind, number, stops, began, now(), durable))
+        if status == 200:
+            self._stopped = kind == "stop"
