@@ -297,7 +297,8 @@ class Admin(threading.Thread):
         reason = f"soak {len(self.book.entries)}"
         body: dict[str, Any] = {"reason": reason, "by": "soak"}
         stops: list[str] = []
-        status, values = 0, None
+        status = 0
+        values: Any = None
         try:
             if kind == "resume":  # it names the stops that its author has seen
                 stops = [stop["id"] for stop in service.ask("GET", "/v1/status")[1]["stops"]]
