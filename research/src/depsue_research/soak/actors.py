@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from depsue_research.soak.book import Acknowledged, Ask, Book, NotAnswered, RewardSent, now
 
 CONTEXTS = 40
@@ -163,6 +165,8 @@ class SoakClient(threading.Thread):
             self._decide(list({ask.request: ask for ask in fresh + known}.values()), batch=True)
         elif kind == "old" and self._asks:  # of a moment ago, or of the beginning
             ask = rng.choice(self._asks)
+            if ask.candidates is not None and rng.random() < 0.5:  # the stock has changed
+                ask = msgspec.structs.replace(ask, candidates=self._candidates())
             if ask.keyed:
                 self._decide([ask])
         elif kind == "unanswered" and self._unanswered:
@@ -176,9 +180,7 @@ class SoakClient(threading.Thread):
         context = dict(rng.choice(self._contexts))
         if not keyed:  # known again by its context, which no other request has
             context[around.columns[0]] = rng.uniform(-1.5, 1.5)
-        candidates = None
-        if rng.random() < 0.15:
-            candidates = rng.sample(around.items, rng.randrange(1, len(around.items)))
+        candidates = self._candidates() if rng.random() < 0.15 else None
         name = f"{self._number}-{len(self._asks)}"
         ask = Ask(name, keyed, context, candidates, now())
         self.book.write(ask)
@@ -186,6 +188,10 @@ class SoakClient(threading.Thread):
         if keyed:
             self._unanswered[name] = ask
         return ask
+
+    def _candidates(self) -> list[int]:
+        items = self._around.items
+        return self._rng.sample(items, self._rng.randrange(1, len(items)))
 
     def _service(self) -> int:
         """Mostly the same one; now and then another, which did not decide what is repeated."""

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
-FaultKind = Literal["killed", "store down", "silent", "cut", "no room"]
+FaultKind = Literal["killed", "frozen", "store down", "silent", "cut", "no room"]
 STORE_FAULTS: tuple[FaultKind, ...] = ("store down", "silent", "cut", "no room")
 """Faults that may keep a service from its store."""
 now = time.monotonic

@@ -142,9 +142,11 @@ def run_part(
             assert postgres is not None
             direct = postgres.new_database()
             proxies = [CutProxy(postgres.port) for _ in range(2)]
-        services = []
+        services, homes = [], [Path(shutil.copytree(home, folder / "home-0"))]
+        if proxies and rng.random() < 0.5:  # else both services share one folder
+            homes.append(Path(shutil.copytree(home, folder / "home-1")))
         for number in range(max(len(proxies), 1)):
-            own = Path(shutil.copytree(home, folder / f"home-{number}"))
+            own = homes[number % len(homes)]
             arguments = [NAME, "--home", str(own), "--no-auth", "--wait", f"{settings.wait:g}"]
             arguments += ["--combine", combine, "--holdout", str(HOLDOUT), "--delta", "0.000001"]
             if direct is not None and postgres is not None:
@@ -346,6 +348,7 @@ def _counts(closing: Closing, stage: SoakStage, proxies: list[CutProxy]) -> dict
         "kills of PostgreSQL": stage.postgres_kills,
         "cut commits": sum(proxy.cuts for proxy in proxies),
         "silences": faults.count("silent"),
+        "frozen services": faults.count("frozen"),
         "full disks": faults.count("no room"),
         "stops": interventions.count("stop"),
         "resumptions": interventions.count("resume"),

@@ -116,6 +116,18 @@ class ServiceProcess:
             self._process.kill()
             self._process.join()
 
+    def freeze(self) -> None:
+        """Stop its clockwork (SIGSTOP), as a machine does that is moved or swaps."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on, as if nothing had happened."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.alive and self._process is not None and self._process.pid is not None:
+            os.kill(self._process.pid, number)
+
     def end(self) -> int:
         """Ask it to end; its exit code."""
         assert self._process is not None

@@ -59,7 +59,12 @@ class SoakStage:
 
     def play(self) -> None:
         """One scene, drawn; it ends with everything mended, and perhaps settled."""
-        scenes: dict[Callable[[], None], int] = {self._kill: 60, self._no_room: 25, self._end: 5}
+        scenes: dict[Callable[[], None], int] = {
+            self._kill: 60,
+            self._no_room: 25,
+            self._freeze: 5,
+            self._end: 5,
+        }
         if self._postgres is not None:
             scenes = {
                 self._kill: 30,
@@ -67,10 +72,11 @@ class SoakStage:
                 self._store_down: 25,
                 self._cut: 25,
                 self._silence: 12,
+                self._freeze: 6,
             }
         time.sleep(self._rng.expovariate(1 / self._life))
         self._rng.choices(list(scenes), list(scenes.values()))[0]()
-        if self._rng.random() < 0.4:
+        if self._rng.random() < 0.3:
             self.settle()
 
     def settle(self) -> bool:
@@ -131,6 +137,16 @@ class SoakStage:
         service.start()
         service.wait()
 
+    def _freeze(self) -> None:
+        """A service stands still for a while, and others do not."""
+        number = self._rng.randrange(len(self.services))
+        fault = self._begin("frozen", number)
+        self.services[number].freeze()
+        self._perhaps_intervene()
+        self._sleep(3.0)
+        self.services[number].thaw()
+        self._mend(fault)
+
     def _no_room(self) -> None:
         """The disk is full, for the store and perhaps for the journal; a kill within, perhaps."""
         service, room = self.services[0], self._rng.choice(ROOMS)
@@ -160,6 +176,9 @@ class SoakStage:
         self.postgres_kills += how != "fast"
         self._sleep(1.0)
         self._perhaps_intervene()
+        full = self._rng.choice(self.services) if self._rng.random() < 0.3 else None
+        if full is not None:  # no store, and no journal
+            full.limit(0)
         waiting = []
         for number, service in enumerate(self.services):
             if self._rng.random() < 0.5:
@@ -170,6 +189,8 @@ class SoakStage:
                 else:
                     waiting.append(service)
         self._sleep(1.0)
+        if full is not None:
+            full.limit(None)
         postgres.start()
         for service in waiting:
             service.start()
@@ -181,12 +202,14 @@ class SoakStage:
         number = self._rng.randrange(len(self.services))
         proxy = self._proxies[number]
         fault = self._begin("cut", number)
-        for _ in range(self._rng.choice((1, 1, 2, 3))):
+        for _ in range(self._rng.choice((0, 1, 1, 2, 3))):
             proxy.arm(self._rng.choice(("before", "after", "after")))
             latest = now() + 1.5
             while proxy.armed and now() < latest:
                 time.sleep(0.002)
         proxy.disarm()
+        if self._rng.random() < 0.3:  # also those that do not commit
+            proxy.cut()
         if self._rng.random() < 0.4:
             self._sleep(0.3)
             self._strike(number)
