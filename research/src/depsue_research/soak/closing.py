@@ -32,7 +32,7 @@ LEVEL = 1e-6
 """How often a test of chance may refuse a service that draws as it says."""
 NOTICE = 1.0
 """Seconds within which a service notices that its store was cut off."""
-HEARD = 3.0
+HEARD = 5.0
 """Seconds within which another service on the same store hears of a stop, all being well."""
 WELL = 25.0
 """Seconds after a fault within which a service reaches its store and empties its journal."""
@@ -340,7 +340,7 @@ def _stopped(interventions: Iterable[Intervened]) -> Iterator[tuple[float, float
             named = (
                 resume.began
                 for resume in each
-                if resume.kind == "resume" and set(stop.stops) <= set(resume.stops)
+                if resume.kind == "resume" and set(stop.stops) & set(resume.stops)
             )
             yield stop.ended, next(named, math.inf), stop.service
 

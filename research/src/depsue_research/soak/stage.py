@@ -293,7 +293,6 @@ class Admin(threading.Thread):
         self._stage, self._gap = stage, gap
         self._rng = random.Random(f"admin {seed}")
         self.book = Book(folder / "admin.jsonl")
-        self._stopped = False
         self._turn = threading.Lock()
         self._ending = threading.Event()
         stage.intervene = self.toggle
@@ -308,38 +307,36 @@ class Admin(threading.Thread):
             self.toggle()
 
     def toggle(self) -> None:
-        """Stop the policy, or resume it, at a service that is drawn."""
+        """Stop the policy at a service that is drawn, or name the stops that it shows."""
         with self._turn:
             self._toggle()
 
     def _toggle(self) -> None:
         number = self._rng.randrange(len(self._stage.services))
         service = self._stage.services[number]
-        began = now()
-        kind: Literal["stop", "resume"] = "resume" if self._stopped else "stop"
         reason = f"soak {len(self.book.entries)}"
         body: dict[str, Any] = {"reason": reason, "by": "soak"}
-        stops: list[str] = []
-        status = 0
-        values: Any = None
+        status, values = 0, None
         try:
-            if kind == "resume":  # it names the stops that its author has seen
-                stops = [stop["id"] for stop in service.ask("GET", "/v1/status")[1]["stops"]]
-                if not stops:  # this service has not heard of the stop yet
-                    return
-                body["stops"] = stops
-            status, values = service.ask("POST", f"/v1/policy/{kind}", body, timeout=6.0)
-            if status not in (200, 503):
-                words = json.dumps(values)[:300]
-                self.book.write(NotAnswered(number, f"/v1/policy/{kind}", status, words, now()))
+            _, values = service.ask("GET", "/v1/status")
+            seen = [stop["id"] for stop in values["stops"]]
         except _LOST:
-            pass
+            return
+        kind: Literal["stop", "resume"] = "resume" if seen else "stop"
+        if seen:
+            body["stops"] = seen
+        began = now()
+        try:
+            status, values = service.ask("POST", f"/v1/policy/{kind}", body, timeout=6.0)
+        except _LOST:
+            status = 0
+        if status not in (0, 200, 503):
+            words = json.dumps(values)[:300]
+            self.book.write(NotAnswered(number, f"/v1/policy/{kind}", status, words, now()))
         durable = status == 200
         if kind == "stop" and status == 200:
             made = [stop for stop in values["stops"] if stop["reason"].startswith(f"{reason} ")]
-            stops = [stop["id"] for stop in made]
+            seen = [stop["id"] for stop in made]
             # a stop that is durable nowhere says so, and promises nothing after a kill
             durable = all(stop["durable"] != "nowhere" for stop in made)
-        self.book.write(Intervened(kind, number, stops, began, now(), durable))
-        if status == 200:
-            self._stopped = kind == "stop"
+        self.book.write(Intervened(kind, number, seen, began, now(), durable))
