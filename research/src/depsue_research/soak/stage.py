@@ -338,5 +338,5 @@ class Admin(threading.Thread):
             made = [stop for stop in values["stops"] if stop["reason"].startswith(f"{reason} ")]
             seen = [stop["id"] for stop in made]
             # a stop that is durable nowhere says so, and promises nothing after a kill
-            durable = all(stop["durable"] != "nowhere" for stop in made)
+            durable = bool(made) and all(stop["durable"] != "nowhere" for stop in made)
         self.book.write(Intervened(kind, number, seen, began, now(), durable))
