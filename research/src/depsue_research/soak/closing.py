@@ -22,6 +22,7 @@ from depsue_research.soak.book import (
     Acknowledged,
     Ask,
     Books,
+    Fault,
     Health,
     Intervened,
     NotAnswered,
@@ -419,11 +420,14 @@ def _refusals(books: Closing) -> Iterator[str]:
 
 
 def _mended(books: Closing) -> Iterator[str]:
+    """Counted from the last fault: while things break, nobody need be well."""
     for service, outages in enumerate(books.outages):
+        faults = [each for each in books.books.of(Fault) if each.service in (None, service)]
         for outage in outages:
-            late = outage.ended - outage.mended
+            mended = [each.ended or math.inf for each in faults if each.began < outage.ended]
+            late = outage.ended - max([outage.mended, *mended])
             if not late < WELL:
-                yield f"service {service}, {late:.0f} s after this was mended: {outage.cause}"
+                yield f"service {service}, {late:.0f} s after the last fault; {outage.cause}"
 
 
 def _undamaged(books: Closing) -> Iterator[str]:
