@@ -420,7 +420,7 @@ def soak(
     """
     from depsue.files import writable_folder
     from depsue.progress import bars
-    from depsue_research.soak import memory
+    from depsue_research.soak import memory, memory_report
     from depsue_research.soak import report as soak_report
     from depsue_research.soak import soak as run_soak
 
@@ -429,9 +429,11 @@ def soak(
         (folder / "soak.jsonl").unlink(missing_ok=True)
     with bars(not quiet) as watch:
         results = run_soak(store.value, kills, seed, folder, watch=watch)
-        results += [memory(decisions, seed, folder, watch=watch)] if decisions else []
+        watched = [memory(decisions, seed, folder, watch=watch)] if decisions else []
     _print_and_keep(soak_report(results))
-    if any(result.breaks for result in results):
+    for result in watched:
+        _print_and_keep(memory_report(result))
+    if any(result.breaks for result in [*results, *watched]):
         raise typer.Exit(1)
 
 

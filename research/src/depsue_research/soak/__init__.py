@@ -24,6 +24,7 @@ import msgspec
 from depsue.errors import require
 from depsue.progress import Watch, silent
 from depsue_research.soak.parts import (
+    MEMORY,
     PartResult,
     PartSettings,
     StoreKind,
@@ -33,7 +34,16 @@ from depsue_research.soak.parts import (
 )
 from depsue_research.soak.servers import postgres_server
 
-__all__ = ["PART", "PartSettings", "make_campaign", "memory", "report", "run_part", "soak"]
+__all__ = [
+    "PART",
+    "PartSettings",
+    "make_campaign",
+    "memory",
+    "memory_report",
+    "report",
+    "run_part",
+    "soak",
+]
 
 PART = 50
 """Kills of a part."""
@@ -105,16 +115,27 @@ def memory(decisions: int, seed: int, out: Path, *, watch: Watch = silent) -> Pa
 
 
 def report(results: Sequence[PartResult]) -> Iterator[str]:
-    """What came of a soak, in plain English."""
+    """What came of the parts of a soak, in plain English."""
     store = results[0].settings.store
     seeds = [result.settings.seed for result in results]
     counts: Counter[str] = Counter()
     for result in results:
         counts.update(result.counts)
-    counts["most memory in MB"] = max(result.counts["most memory in MB"] for result in results)
+    counts[MEMORY] = max(result.counts[MEMORY] for result in results)
     title = "SQLite, one service" if store == "sqlite" else "PostgreSQL, two services"
     yield f"{title}: {len(results)} parts, seeds {min(seeds)} to {max(seeds)}"
-    yield from (f"  {count:>10,}  {what}" for what, count in counts.items() if count)
+    yield from (f"  {count:>10,}  {what}" for what, count in counts.items())
+    yield from _verdict(results)
+
+
+def memory_report(result: PartResult) -> Iterator[str]:
+    """What came of the service whose memory was watched."""
+    decisions, most = (result.counts[name] for name in ("acknowledged decisions", MEMORY))
+    yield f"Memory over {decisions:,} decisions: at most {most:,} MB"
+    yield from _verdict([result])
+
+
+def _verdict(results: Sequence[PartResult]) -> Iterator[str]:
     broken = [result for result in results if result.breaks]
     if not broken:
         yield "Every book closes."

@@ -31,7 +31,7 @@ BURST = 0.06
 TIMEOUT = 4.0
 """Seconds that a client waits for an answer."""
 USUAL = {"single": 35, "burst": 30, "batch": 2, "old": 14, "unanswered": 12, "unkeyed": 7}
-BULK = USUAL | {"batch": 60}
+BULK = USUAL | {"batch": 30}
 """How often a client does what; every third sends mostly batches."""
 MOST_REWARDED, MOST_DRAINED = 10, 50
 """Decisions of one answer that get rewards, and requests with rewards that are sent at the end."""

@@ -43,6 +43,7 @@ NAME = "spring"
 HOLDOUT = 0.1
 GROWTH = 16 << 20
 """Bytes that a service may hold more, later."""
+MEMORY = "most memory in MB"
 AGAIN = 400
 """Keys that each client repeats when everything is up again."""
 StoreKind = Literal["sqlite", "postgresql"]
@@ -252,7 +253,7 @@ def watch_memory(
         breaks = (Break("the memory of a service does not grow", 1, (words,)),)
     counts = {
         "acknowledged decisions": len(held) * 1000,
-        "most memory in MB": max(held) >> 20,
+        MEMORY: max(held) >> 20,
         "seconds": round(now() - began),
     }
     return PartResult(PartSettings("sqlite", 0, seed), counts, breaks)
@@ -365,5 +366,5 @@ def _counts(closing: Closing, stage: SoakStage, proxies: list[CutProxy]) -> dict
         "exported rows": len(closing.kept.exported),
         "answers 503": refused.count(503),
         "requests without an answer": refused.count(0),
-        "most memory in MB": max((h.memory for h in books.of(Health)), default=0) >> 20,
+        MEMORY: max((h.memory for h in books.of(Health)), default=0) >> 20,
     }
