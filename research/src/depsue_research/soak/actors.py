@@ -215,7 +215,7 @@ class SoakClient(threading.Thread):
         """The same key three times within a moment, on three connections."""
         sent = []
         for place in range(3):
-            service = self._service()
+            service = self._rng.randrange(len(self._lines))
             line, began = self._lines[service][place], now()
             try:
                 line.send("/v1/decide", _body(ask))
