@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import sqlalchemy as sa
 
 from depsue import SyntheticSettings, Uniform, synthetic_world
@@ -182,8 +183,13 @@ def run_part(
             book.close()
         books = Books(actors, len(services))
         time.sleep(max(0.0, ended + settings.wait + 0.1 - now()))  # the last decisions close
+        decisions, rewards = _stored(direct or str(folder / "home-0" / NAME / "decisions.db"))
+        for name, rows in (("decisions", decisions), ("rewards", rewards)):
+            lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+            (folder / f"stored-{name}.jsonl").write_bytes(lines)
         kept = Kept(
-            *_stored(direct or str(folder / "home-0" / NAME / "decisions.db")),
+            decisions,
+            rewards,
             _exported(folder, direct),
             served,
             HOLDOUT,
