@@ -108,14 +108,14 @@ def asked(proxy: CutProxy, *words: bytes) -> list[bytes]:
 
 def test_a_commit_is_cut_before_or_after_it_arrived() -> None:
     with echo() as (proxy, heard):
-        assert asked(proxy, b"BEGIN", b"COMMIT") == [b"BEGIN", b"COMMIT"]
         proxy.arm("before")
-        assert asked(proxy, b"BEGIN", b"COMMIT") == [b"BEGIN", b""]
+        assert asked(proxy, b"SELECT", b"COMMIT") == [b"SELECT", b"COMMIT"]  # it wrote nothing
+        assert asked(proxy, b"INSERT 0 1", b"COMMIT") == [b"INSERT 0 1", b""]
         assert heard.count(b"COMMIT") == 1
         proxy.arm("after")
-        assert asked(proxy, b"BEGIN", b"COMMIT") == [b"BEGIN", b""]
+        assert asked(proxy, b"INSERT 0 1", b"COMMIT") == [b"INSERT 0 1", b""]
         assert heard.count(b"COMMIT") == 2 and proxy.cuts == 2 and not proxy.armed
-        assert asked(proxy, b"COMMIT") == [b"COMMIT"]
+        assert asked(proxy, b"INSERT 0 1", b"COMMIT") == [b"INSERT 0 1", b"COMMIT"]
 
 
 def test_a_silent_proxy_passes_on_what_came_meanwhile() -> None:

@@ -38,7 +38,7 @@ class CutProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def arm(self, moment: Moment) -> None:
-        """Cut the connection of the next commit before it arrives, or after it succeeded."""
+        """Cut the connection of the next commit that writes, before it arrives or after it."""
         self._armed = moment
 
     @property
@@ -116,6 +116,8 @@ class _Pair:
     def __init__(self, proxy: CutProxy, near: socket.socket, far: socket.socket) -> None:
         self._proxy, self._near, self._far = proxy, near, far
         self._cut_answer = False
+        self._wrote = False
+        """Whether the transaction has inserted something: the server says so, row by row."""
         for end in (near, far):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -124,7 +126,9 @@ class _Pair:
         with suppress(OSError):
             while data := self._near.recv(1 << 16):
                 self._proxy.wait_for_flow()
-                moment = self._proxy.take_armed() if b"COMMIT" in data else None
+                moment = None
+                if b"COMMIT" in data and self._wrote:
+                    moment, self._wrote = self._proxy.take_armed(), False
                 if moment == "before":
                     break
                 self._cut_answer = moment == "after"
@@ -139,6 +143,7 @@ class _Pair:
                 self._proxy.wait_for_flow()
                 if self._cut_answer:  # it is committed, and nobody will know
                     break
+                self._wrote = self._wrote or b"INSERT 0 " in data
                 self._near.sendall(data)
         self.close()
 
