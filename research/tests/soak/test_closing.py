@@ -97,7 +97,7 @@ def answer(
 ) -> None:
     """An answer that a client wrote down."""
     values = (id, 10 + action, 1 / ITEMS, "hash", 1, decided_by)
-    made.entries.append(Acknowledged(request, service, at, at + 0.05, *values))
+    made.entries.append(Acknowledged(request, service, [service], at, at + 0.05, *values))
 
 
 def row(

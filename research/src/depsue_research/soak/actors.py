@@ -13,6 +13,7 @@ import json
 import random
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +108,7 @@ class SoakClient(threading.Thread):
         self._habits = BULK if number % 3 == 2 else USUAL
         self._asks: list[Ask] = []
         self._unanswered: dict[str, Ask] = {}
+        self._sent_to: dict[str, set[int]] = defaultdict(set)
         self._due: list[tuple[float, int, str, float, str]] = []
         self._ending = threading.Event()
         self.problem: BaseException | None = None
@@ -204,6 +206,8 @@ class SoakClient(threading.Thread):
         body: Any = [_body(ask) for ask in asks]
         path, body = ("/v1/decide/batch", {"decisions": body}) if batch else ("/v1/decide", body[0])
         line = self._lines[service][0]
+        for ask in asks:
+            self._sent_to[ask.request].add(service)
         try:
             line.send(path, body)
         except (OSError, http.client.HTTPException) as problem:
@@ -217,6 +221,7 @@ class SoakClient(threading.Thread):
         for place in range(3):
             service = self._rng.randrange(len(self._lines))
             line, began = self._lines[service][place], now()
+            self._sent_to[ask.request].add(service)
             try:
                 line.send("/v1/decide", _body(ask))
                 sent.append((service, line, began))
@@ -245,11 +250,8 @@ class SoakClient(threading.Thread):
             return
         ended, rewarded = now(), 0
         for ask, reply in zip(asks, replies, strict=True):
-            self.book.write(
-                Acknowledged(
-                    request=ask.request, service=service, began=began, ended=ended, **reply
-                )
-            )
+            sent_to = sorted(self._sent_to[ask.request])
+            self.book.write(Acknowledged(ask.request, service, sent_to, began, ended, **reply))
             new = self._unanswered.pop(ask.request, None) is not None or not ask.keyed
             if new and rewarded < MOST_REWARDED:
                 self._plan_rewards(reply["decision"])

@@ -47,12 +47,14 @@ class Acknowledged(msgspec.Struct, tag="answer"):
     Args:
         request: which.
         service: who answered, by its number.
+        sent_to: the services that were asked so far, this time or before; any may have decided.
         began, ended: when it was asked this time, and answered.
         decision, action, propensity, policy, round, decided_by: the answer.
     """
 
     request: str
     service: int
+    sent_to: list[int]
     began: float
     ended: float
     decision: str

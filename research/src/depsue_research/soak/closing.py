@@ -324,11 +324,11 @@ def _stops_hold(books: Closing) -> Iterator[str]:
             for k in range(books.books.services)
         ]
         for id, answer in books.first.items():
-            new = books.asks[answer.request].at > holds[answer.service]
+            new = books.asks[answer.request].at > max(holds[k] for k in answer.sent_to)
             if new and answer.ended < until and answer.decided_by != "pi0":
                 after = answer.ended - began
                 yield (
-                    f"{id} by the {answer.decided_by}, service {answer.service}, "
+                    f"{id} by the {answer.decided_by}, of services {answer.sent_to}, "
                     f"{after:.1f} s after service {by} acknowledged a stop"
                 )
 
