@@ -35,8 +35,8 @@ from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 from depsue.serving.joining import export_logs
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Decision, Reward, Store, new_ids
-from depsue.serving.writing import Spool
+from depsue.serving.store import Decision, Reward, Store
+from depsue.serving.writing import Journal
 
 D, CONNECTIONS, MILLION = 10, 16, 1_000_000
 
@@ -212,8 +212,8 @@ def joined(folder: Path) -> dict[str, float]:
     hash = campaign.ledger.deployments("bench")[-1].policy_hash
     context = json.dumps({f"x{j}": 0.5 for j in range(D)})
     ids: list[str] = []
-    for start in range(0, MILLION, 10_000):
-        mine = new_ids(10_000, 1000.0 + start / 1000)
+    for _ in range(0, MILLION, 10_000):
+        mine = [os.urandom(16).hex() for _ in range(10_000)]
         ids += mine
         store.write([
             Decision(id=id, at=1000.0, round=1, policy=hash, decided_by="policy", why="",
@@ -228,7 +228,7 @@ def joined(folder: Path) -> dict[str, float]:
         store.write([], [Reward(id, "reward", "", 1.0, 1001.0) for id in chunk])
     stored = time.perf_counter()
     out = export_logs(
-        campaign, Store(folder / "join.db", "bench"), Spool(folder / "none"),
+        campaign, Store(folder / "join.db", "bench"), Journal(folder / "none"),
         ServingSettings(wait=60.0), folder / "joined.parquet", now=5000.0,
     )  # fmt: skip
     done = time.perf_counter()

@@ -87,7 +87,7 @@ class Client:
         url: of the service, such as http://127.0.0.1:8470; https where it has a certificate.
         decide_token: for decisions; None where no token is asked for.
         reward_token: for rewards.
-        admin_token: for `status`.
+        admin_token: for `status`, `stop` and `resume`.
         timeout: seconds to wait for one answer.
         tries: how often a request is sent at most.
         tls: settings of https; None takes the system's certificates.
@@ -188,6 +188,29 @@ class Client:
     def status(self) -> dict[str, Any]:
         """What serves, and what the monitor says; needs a token of the role admin."""
         status: dict[str, Any] = self._send("GET", "/v1/status", "admin", None)
+        return status
+
+    def stop(self, reason: str, by: str = "admin") -> dict[str, Any]:
+        """Let pi0 decide from now on; the status. Needs a token of the role admin.
+
+        Args:
+            reason: in words, for the record.
+            by: who.
+        """
+        body = {"reason": reason, "by": by}
+        status: dict[str, Any] = self._send("POST", "/v1/policy/stop", "admin", body)
+        return status
+
+    def resume(self, stops: Sequence[str], reason: str, by: str = "admin") -> dict[str, Any]:
+        """Let the policy decide again, if no other stop stands; the status.
+
+        Args:
+            stops: ids of the stops that you saw: `[stop["id"] for stop in status()["stops"]]`.
+            reason: in words, for the record.
+            by: who.
+        """
+        body = {"stops": list(stops), "reason": reason, "by": by}
+        status: dict[str, Any] = self._send("POST", "/v1/policy/resume", "admin", body)
         return status
 
     def close(self) -> None:

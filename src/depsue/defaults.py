@@ -31,7 +31,11 @@ CYCLE = 86400.0
 """Seconds of a whole cycle, a day: an absolute floor, and one over units, is judged by cycles."""
 WATCHED = 100_000
 """Decisions that the monitor expects of a round where neither a length nor logs say more."""
+PERMIT = 30.0
+"""Seconds for which the policy explores after a completed look of the monitor."""
+BACKLOG = 50_000
+"""Closed decisions that may wait for the monitor while the policy explores."""
 ON_GONE = "pi0"
-"""While the store is gone: pi0 decides, into a spool."""
+"""While the store is gone: pi0 decides, into the journal."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""

@@ -6,6 +6,7 @@
     ├── DataError          a log or a catalogue breaks a rule
     ├── ConfigError        a setting breaks a rule, or two settings contradict
     ├── PolicyError        a policy does not answer as a policy must
+    │   └── ModelMissing   it calls a team's own model, which is not at hand
     ├── FileError          a saved policy, a model or a ledger cannot be trusted or read
     │   └── CannotBeSaved  a policy or a model wraps what no file can hold (a PolicyError, too)
     └── NotConservative    terms without a proof that E[term] <= V(pi) met a bound
@@ -88,6 +89,10 @@ class ConfigError(DepsueError):
 
 class PolicyError(DepsueError):
     """A policy does not answer as a policy must."""
+
+
+class ModelMissing(PolicyError):
+    """A policy calls a team's own model, which was not handed in."""
 
 
 class FileError(DepsueError):

@@ -14,15 +14,23 @@ from pathlib import Path
 
 from depsue.errors import FileError
 
+PRIVATE = 0o600
+"""The mode of a file that only its owner may read."""
 _HELD: set[str] = set()
 _GUARD = threading.Lock()
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write one file, whole or not at all; its folder is made if need be."""
+def write_file(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write one file, whole or not at all; its folder is made if need be.
+
+    Args:
+        path: which.
+        content: all of it.
+        private: whether only its owner may read it, from the first byte on.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(path, content)
+        write_synced(path, content, private=private)
     except OSError as problem:
         raise FileError(
             "the folder must be writable and have room",
@@ -31,11 +39,12 @@ def write_file(path: Path, content: bytes) -> None:
         ) from problem
 
 
-def write_synced(path: Path, content: bytes) -> None:
+def write_synced(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write, fsync, rename: the file is whole or not there. Its folder must exist."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    mode = PRIVATE if private else 0o666
     try:
-        with partial.open("wb") as file:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -14,7 +14,7 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.keys import RowIndex
-from depsue.errors import CannotBeSaved, PolicyError, require, short
+from depsue.errors import CannotBeSaved, ModelMissing, PolicyError, require, short
 from depsue.onnx import OnnxScores
 from depsue.savable import State
 
@@ -99,7 +99,7 @@ class ExternalModel:
     def __call__(self, contexts: FloatArray) -> Any:
         """What the callable says."""
         if self.call is None:
-            raise PolicyError(
+            raise ModelMissing(
                 "a policy that calls a model outside its file needs the model",
                 found=f"{self.name!r} is not at hand",
                 cure=f"load it with outside={{{self.name!r}: your_callable}}, in Python",

@@ -13,7 +13,15 @@ import polars as pl
 import pytest
 
 from depsue import SyntheticSettings, World, synthetic_world
-from depsue.campaigns import Campaign, CampaignSettings, create, open_home, story_of
+from depsue.campaigns import (
+    Campaign,
+    CampaignSettings,
+    create,
+    export_campaign,
+    load_export,
+    open_home,
+    story_of,
+)
 from depsue.campaigns.records import CandidateFacts
 from depsue.certificates import Certificate
 from depsue.data import LoggedData
@@ -132,6 +140,10 @@ def test_a_rollback_serves_what_holds_without_help(
     assert play(campaign, world, tmp_path).passed
     deployed = campaign.deployed(1)[-1].policy_hash
     assert campaign.rollback(to=1).policy_hash == deployed  # there is no debt
+    assert campaign.round == 2 and story_of(campaign).serving.startswith("round 1's certified")
+    export_campaign(campaign, tmp_path / "out")
+    facts = load_export(tmp_path / "out").facts
+    assert (facts.round, facts.made_in, facts.policy) == (2, 1, deployed)
     campaign.train()
     assert campaign.certify().passed
     with pytest.raises(ConfigError, match=r"77 decisions, certified for 4,000 decisions.*created"):

@@ -78,8 +78,10 @@ def home(made_home: Path, tmp_path: Path) -> Path:
 def service(home: Path) -> Iterator[Service]:
     """A service of `spring` that decides; its monitor looks when a test says so."""
     campaign = Campaign(open_home(home), home, "spring", by="ana")
-    made = Service(campaign, ServingSettings(wait=60.0, holdout=0.2))
-    made.worker.start()
+    made = Service(
+        campaign, ServingSettings(wait=60.0, holdout=0.2), ticks=lambda: 0.0, refresh=3600.0
+    )
+    made.start()
     yield made
     made.close()
 

@@ -42,10 +42,12 @@ def test_a_resumption_is_confirmed_first_and_both_are_recorded(
 ) -> None:
     decided(service, 10)
     service.stop_policy("it fell", "the monitor")
-    visit.get(f"{SPRING}/resume")
-    asked = visit.post(f"{SPRING}/resume", {"reason": "mended", "by": "bo"})
+    (shown,) = visit.get(f"{SPRING}/resume.json").json["stops"]
+    form = {"reason": "mended", "by": "bo", "stops": shown}
+    asked = visit.post(f"{SPRING}/resume", form)
     assert "Are you sure?" in asked.text and service.stopped
-    visit.post(f"{SPRING}/resume", {"reason": "mended", "by": "bo", "sure": "yes"})
+    assert f'name="stops" value="{shown}"' in asked.text
+    visit.post(f"{SPRING}/resume", {**form, "sure": "yes"})
     assert not service.stopped
     decided(service, 10)
     events = visit.get(f"{SPRING}.json").json["live"]["events"]
@@ -95,26 +97,40 @@ def test_what_is_not_served_here_is_not_stopped_here(visit: Browser, service: Se
     assert not service.stopped
 
 
-def test_a_resumption_waits_for_the_store(
+def test_a_resumption_that_is_recorded_nowhere_does_not_count(
     visit: Browser, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from depsue.serving.stops import StopFile
     from depsue.serving.store import Store, StoreGone
 
     def gone(*given: object) -> None:
         raise StoreGone("the store of decisions must answer", found="no answer", cure="wait")
 
     visit.get(f"{SPRING}/resume")
-    service.stop_policy("it fell", "the monitor")
-    monkeypatch.setattr(Store, "add_event", gone)
-    found = visit.post(f"{SPRING}/resume", {"reason": "why", "by": "bo", "sure": "yes"})
-    assert found.status == 503 and "The store of decisions must answer" in found.text
+    stop = service.stop_policy("it fell", "the monitor")
+    monkeypatch.setattr(Store, "add_events", gone)
+    monkeypatch.setattr(StopFile, "add", gone)
+    sure = {"reason": "why", "by": "bo", "sure": "yes"}
+    found = visit.post(f"{SPRING}/resume", {**sure, "stops": stop.id})
+    assert found.status == 503 and "A resume is recorded before it counts" in found.text
     assert service.stopped
+
+
+def test_a_resume_names_only_what_its_author_saw(visit: Browser, service: Service) -> None:
+    seen = service.stop_policy("it fell", "the monitor")
+    sure = {"reason": "why", "by": "bo", "sure": "yes"}
+    assert f'value="{seen.id}"' in visit.get(f"{SPRING}/resume").text
+    service.stop_policy("a complaint", "ana")
+    found = visit.post(f"{SPRING}/resume", sure)
+    assert found.status == 409 and "names the stops that its author saw" in found.text
+    visit.post(f"{SPRING}/resume", {**sure, "stops": seen.id})
+    assert service.stopped == "a complaint"
 
 
 def test_margin_of_a_round_that_was_observed_is_not_counted_twice(home: Path) -> None:
     summer = Campaign(open_home(home), home, "summer", by="bo")
-    service = Service(summer, ServingSettings(wait=60.0))
-    service.worker.start()
+    service = Service(summer, ServingSettings(wait=60.0), refresh=3600.0)
+    service.start()
     try:
         decided(service, 200)
         story = story_of(summer)

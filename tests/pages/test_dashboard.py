@@ -57,7 +57,7 @@ def test_the_overview_names_all_campaigns_and_what_is_served_here(visit: Browser
     page, twin = visit.get("/").text, visit.get("/index.json").json
     assert twin["served"] == "spring"
     assert {one["name"]: one["state"] for one in twin["campaigns"]} == {
-        "spring": "healthy",
+        "spring": "waiting",
         "summer": None,
         "winter": None,
     }

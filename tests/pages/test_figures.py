@@ -15,7 +15,24 @@ from depsue.promises import Promise
 
 FIRST = LiveValue("2027-05-01 10:00:00.000", 10, (0.5, 0.0, 1.0), None, 0.5, None)
 LAST = LiveValue("2027-05-01 11:00:00.000", 900, (0.3, 0.28, 0.33), (0.31, 0.2, 0.4), 0.1, -4.0)
-LIVE = Live("healthy", "", 1, "certified", 0.12, 0.05, 60.0, 1.0, 0.25, (), (FIRST, LAST), (), ())
+LIVE = Live(
+    state="healthy",
+    says="Healthy",
+    reason="no evidence of a breach",
+    fallback=False,
+    stopped="",
+    round=1,
+    what="certified",
+    novelty=0.12,
+    holdout=0.05,
+    wait=60.0,
+    r_max=1.0,
+    floor=0.25,
+    tests=(),
+    values=(FIRST, LAST),
+    events=(),
+    troubles=(),
+)
 
 
 def test_the_live_value_is_drawn_with_its_limits_and_the_floor() -> None:

@@ -142,7 +142,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def serve(campaign: Campaign, clock: Clock) -> Iterator[Serve]:
+def ticks() -> Clock:
+    """The monotonic clock of the services of this test: permits go by it."""
+    return Clock()
+
+
+@pytest.fixture
+def serve(campaign: Campaign, clock: Clock, ticks: Clock) -> Iterator[Serve]:
     """Starts services with settings by name; each is closed in the end.
 
     Their watcher rests: a test calls `service.turn()` where it wants one.
@@ -151,7 +157,12 @@ def serve(campaign: Campaign, clock: Clock) -> Iterator[Serve]:
 
         def started(*, store: str | None = None, **settings: Any) -> Service:
             service = Service(
-                campaign, ServingSettings(**settings), store=store, clock=clock, refresh=3600.0
+                campaign,
+                ServingSettings(**settings),
+                store=store,
+                clock=clock,
+                ticks=ticks,
+                refresh=3600.0,
             )
             service.start()
             ending.callback(service.close)

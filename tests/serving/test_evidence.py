@@ -281,18 +281,20 @@ def test_a_cycle_that_is_not_over_says_nothing() -> None:
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, -0.1, 1.1])
 @pytest.mark.parametrize("promise", [RELATIVE, ABSOLUTE])
-def test_a_reward_that_cannot_be_judged_is_refused_and_changes_nothing(
-    promise: Promise, reward: float
+@pytest.mark.parametrize(("p_pi0", "worst"), [(0.1, 0.0), (0.9, 1.0)])
+def test_a_reward_outside_its_range_counts_at_its_worst_for_the_promise(
+    promise: Promise, reward: float, p_pi0: float, worst: float
 ) -> None:
-    parts = [floor_part(promise), floor_part(replace(RELATIVE, name="other"))]
-    evidence = EpochEvidence(parts, delta=0.01, length=1000, cycle=10.0)
-    good = rows(np.zeros(30), p_pi0=0.6)
-    evidence.add(replace(good, rewards={"reward": np.zeros(30), "other": np.ones(30)}))
-    before = evidence.parts
-    bad = {"reward": np.array([0.5, reward]), "other": np.ones(2)}
-    with pytest.raises(DataError, match=r"rewards lie in \[0, 1\], as was declared"):
-        evidence.add(replace(rows([0.5, 0.5]), rewards=bad))
-    assert evidence.parts == before and evidence.n == 30
+    """Of an item that pi0 would show less often: as if it earned nothing; else as if all."""
+
+    def of(last: float) -> list[float]:
+        evidence = EpochEvidence([floor_part(promise)], delta=0.01, length=1000, cycle=10.0)
+        given = [0.5, last if promise is RELATIVE or last not in (0.0, 1.0) else 0.0]
+        evidence.add(replace(rows(given, p_pi0=p_pi0), at=np.array([0.0, 1.0])))
+        evidence.add(replace(rows([0.5]), at=np.array([20.0])))  # ends the cycle
+        return [part.log_evidence for part in evidence.parts]
+
+    assert of(reward) == of(worst)
 
 
 def test_what_is_no_number_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from tests.serving.asgi import batch, caller, rewarded
@@ -13,7 +14,8 @@ from depsue.campaigns import Campaign, story_of
 from depsue.campaigns.records import RoundSummary
 from depsue.errors import FileError
 from depsue.serving.joining import export_served
-from depsue.serving.settings import SPOOL, declared
+from depsue.serving.settings import JOURNAL, STORE, declared
+from depsue.serving.store import Decision, Store
 
 
 def test_what_was_served_is_the_next_rounds_logs(
@@ -43,12 +45,32 @@ def test_what_was_served_is_the_next_rounds_logs(
     assert story_of(campaign).round == 2
 
 
-def test_export_waits_for_the_spool(campaign: Campaign, serve: Serve, home: Path) -> None:
+def test_export_waits_for_the_journal(campaign: Campaign, serve: Serve, home: Path) -> None:
     service = serve(wait=0.0)
     batch(caller(service, home), 5)
     service.close()  # nobody replays it
-    spool = campaign.files.folder / SPOOL
-    spool.mkdir()
-    (spool / "spool.jsonl").write_bytes(b"")
-    with pytest.raises(FileError, match="spool is replayed"):
+    journal = campaign.files.folder / JOURNAL
+    journal.mkdir()
+    (journal / "00000001.jsonl").write_bytes(b"a line\n")
+    with pytest.raises(FileError, match="journal is replayed"):
         export_served(campaign, None)
+
+
+def test_a_twin_is_no_row_and_is_charged_as_a_decision_without_one(
+    campaign: Campaign, serve: Serve, home: Path
+) -> None:
+    service = serve(wait=0.0, holdout=0.0)
+    batch(caller(service, home), 20)
+    first = service.reader.read()[0][0]
+    service.close()
+    fields = [field.name for field in msgspec.structs.fields(Decision)]
+    twin = Decision(**{name: getattr(first, name) for name in fields} | {"key": "k"})
+    store = Store(campaign.files.folder / STORE, "spring", writing=True)
+    store.open()
+    both = [msgspec.structs.replace(twin, id=f"{k:032x}") for k in range(2)]
+    assert store.replay(both, (), []) == 1
+    store.close()
+    declared(campaign.files.folder, {"wait": 0.0}, begun=False)
+    written = export_served(campaign, None)
+    assert (written.rows, written.twins, written.decisions) == (21, 1, 22)
+    assert "1 of keys that were decided on both sides of an outage" in written.left_out

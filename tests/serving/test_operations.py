@@ -33,7 +33,7 @@ from depsue.serving.app import App, Metrics
 from depsue.serving.running import GRACE, log_to
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Store
+from depsue.serving.store import MonitorEvent, Store
 
 ROOT = Path(__file__).parents[2]
 SERVE, RUNBOOK = (ROOT / "docs" / f"{name}.md" for name in ("serve", "runbook"))
@@ -383,7 +383,7 @@ def test_the_password_may_come_from_the_environment(
     ledger.create_campaign("spring", rounds=1, settings={}, by="ana")
     store = Store(url, "spring", writing=True)
     store.open()
-    store.add_event("watch", 1, "policy", "a test", "ana")
+    store.add_events([MonitorEvent("w", 7.0, "watch", 1, "policy", "a test", "ana")])
     store.close()
     assert [one.kind for one in store.events()] == ["watch"]
 

@@ -37,9 +37,13 @@ def test_a_new_deployment_is_taken_up_and_a_damaged_one_is_not(
     service = serve(wait=60.0)
     call = caller(service, home)
     before = call.post("/v1/decide", {"context": context()}).json["policy"]
+    assert (service.status.round, service.status.made_in) == (1, 1)
     rolled = campaign.rollback()
     service.turn()
     assert service.served.hash == rolled.policy_hash
+    status = service.status
+    assert (status.round, status.made_in, status.what) == (1, 0, "pi0")
+    assert (status.decides.who, status.decides.fallback) == ("pi0", False)
     after = call.post("/v1/decide", {"context": context()}).json
     assert after["policy"] == rolled.policy_hash != before
     folder = campaign.folder_of(1, before)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from depsue.data.mapping import LogMapping
 from depsue.errors import ConfigError, FileError
 from depsue.serving.settings import ServingSettings, declared
+
+MAPPING = LogMapping(action="item", reward="click", propensity="p", numeric=("x",), time="at")
 
 
 def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
@@ -23,7 +28,46 @@ def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
 
 
 def test_the_window_of_the_mapping_is_what_serving_waits(tmp_path: Path) -> None:
-    assert declared(tmp_path, {}, begun=False, window=60.0).wait == 60.0
-    assert declared(tmp_path, {"wait": 60.0}, begun=True, window=60.0).wait == 60.0
+    mapping = replace(MAPPING, window=60.0)
+    assert declared(tmp_path, {}, begun=False, mapping=mapping).wait == 60.0
+    assert declared(tmp_path, {"wait": 60.0}, begun=True, mapping=mapping).wait == 60.0
     with pytest.raises(ConfigError, match=r"window that the campaign's mapping.*--wait 5.*leave"):
-        declared(tmp_path, {"wait": 5.0}, begun=False, window=60.0)
+        declared(tmp_path, {"wait": 5.0}, begun=False, mapping=mapping)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "default", "ok"),
+    [
+        (MAPPING, 1.0, True),
+        (MAPPING, 1.5, False),
+        (MAPPING, -0.1, False),
+        (replace(MAPPING, shift=0.5), -0.5, True),
+        (replace(MAPPING, shift=0.5), 0.6, False),
+        (replace(MAPPING, cap=1.0), 7.0, True),
+    ],
+)
+def test_a_default_reward_lies_in_the_range_of_rewards(
+    tmp_path: Path, mapping: LogMapping, default: float, ok: bool
+) -> None:
+    options = {"default_reward": default}
+    if ok:
+        assert declared(tmp_path, options, begun=False, mapping=mapping).default_reward == default
+        return
+    with pytest.raises(ConfigError, match=r"must lie in \[0, 1\].*Found: --default-reward"):
+        declared(tmp_path, options, begun=False, mapping=mapping)
+    assert not (tmp_path / "serving.json").exists()
+
+
+def test_a_default_reward_of_before_is_served_all_the_same(tmp_path: Path) -> None:
+    """It cannot be changed any more; the monitor counts it at its worst."""
+    declared(tmp_path, {"default_reward": 5.0}, begun=False)
+    assert declared(tmp_path, {}, begun=True, mapping=MAPPING).default_reward == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [({"permit": 1.0}, "permit: 2 s to a day"), ({"backlog": 10}, "backlog: 1,000 to")],
+)
+def test_how_long_nobody_may_look_has_limits(options: dict[str, Any], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        ServingSettings(**options)

@@ -185,8 +185,9 @@ class Campaign(RecordedCampaign):
         rows, given = self.ledger.observations(self.name)[k - 1].rows, decisions
         if decisions is None and until is None:
             decisions = self.settings.decisions or rows
-        length, decided = RoundLength(decisions, until), self.decided(k)
-        if self.settings.explore.safety == "cumulative" and decided is not None and certified:
+        length = RoundLength(decisions, until)
+        decided = self.decided(k) if certified else None
+        if self.settings.explore.safety == "cumulative" and decided is not None:
             certificate = Certificate.from_json(decided[1].certificate or "")
             spread = self.settings.decisions or rows
             require(
@@ -320,8 +321,7 @@ class Campaign(RecordedCampaign):
             )
             return values
 
-        self.files.save_items(k, logs.catalogue)
-        self.files.save_mapping(k, taken.mapping)
+        staged = self.files.stage(k, logs.catalogue, taken.mapping)
         record = self.ledger.observe_more if taken.preview.before else self.ledger.observe
         observed = record(
             self.name,
@@ -333,7 +333,9 @@ class Campaign(RecordedCampaign):
             by=self.by,
             sketch=logs.sketch,
             fractions=explore.fractions,
+            files=staged,
         )
+        self.files.settle(k, staged)
         if taken.preview.before and self.files.place(k) is not None:
             self.files.save_place(k, place)
         return observed

@@ -97,8 +97,7 @@ def create(
             rows.sketch, settings.explore.fractions, retries=settings.retries, fresh=fresh
         )
         save(policy, files.pi0, catalogue=catalogue)
-        files.save_items(0, catalogue)
-        files.save_mapping(0, first.mapping)
+        files.settle(0, files.stage(0, catalogue, first.mapping))
     else:
         CampaignTerms.of(begun).require_same(terms, name)
         recorded = dict(begun.settings)  # perhaps in the layout of an earlier version
@@ -122,6 +121,7 @@ def create(
         sketch=rows.sketch,
         fractions=settings.explore.fractions,
         fresh=fresh,
+        files=files.hashes(0),
     )
     notes = (*first.notes, *_shared_rows(ledger, name))
     return Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))

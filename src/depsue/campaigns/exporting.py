@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
+from depsue.campaigns.files import file_hash
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.items import read_items
@@ -34,11 +36,13 @@ class Export:
         catalogue: the items.
         mapping: how a decision's columns become a context: numbers as they are, in the mapping's
             order, then 1 or 0 for each declared value of each text column.
+        facts: where the policy comes from.
     """
 
     policy: BasePolicy
     catalogue: Catalogue
     mapping: LogMapping
+    facts: ExportFacts
 
     def contexts(self, rows: Sequence[Mapping[str, Any]]) -> FloatArray:
         """(m, d) contexts of decisions that are given as columns by name."""
@@ -70,29 +74,94 @@ class Export:
         return self.catalogue.ids[places].tolist(), probabilities
 
 
+FACTS = "export.json"
+FILES = ("policy/manifest.json", "items.parquet", "mapping.toml", "certificate.json")
+"""What an export holds besides its facts; a policy's manifest pins the policy's other files."""
+
+
 @dataclass(frozen=True)
 class ExportFacts:
-    """Where an exported policy comes from: `export.json`.
+    """Where an exported policy comes from.
 
     Args:
         campaign: its name.
-        round: that deployed it; 0 is pi0 before any deployment.
+        round: in which it serves; 0 is pi0 before any deployment.
         policy: SHA-256.
         what: certified, certain or pi0.
+        made_in: the round that made it: another than `round` after a rollback; 0 for pi0.
+        files: SHA-256 by name of every file of the export.
     """
 
     campaign: str
     round: int
     policy: str
     what: Literal["certified", "certain", "pi0"]
+    made_in: int
+    files: dict[str, str]
+
+    @property
+    def sha256(self) -> str:
+        """Of all of it."""
+        return hashlib.sha256(codec.encode(self, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _FactsFile:
+    """`export.json`: the facts, and their SHA-256."""
+
+    export: ExportFacts
+    sha256: str
 
 
 def load_export(folder: str | Path, *, outside: Mapping[str, Scores] | None = None) -> Export:
-    """What `depsue campaign export` wrote; damaged files are refused."""
+    """What `depsue campaign export` wrote; damaged or edited files are refused."""
     place = Path(folder)
+    facts = _facts_in(place)
     policy = load(place / "policy", outside=outside)
-    items = read_items(place / "items.parquet", id="id", novel=()).catalogue
-    return Export(policy, items, read_mapping(place / "mapping.toml"))
+    require(
+        hash_of(policy) == facts.policy,
+        "the policy of an export must be the one that was exported",
+        found=f"another policy in {place / 'policy'}",
+        cure="export it again: depsue campaign export",
+        error=FileError,
+    )
+    items = read_items(place / "items.parquet", id="id").catalogue
+    return Export(policy, items, read_mapping(place / "mapping.toml"), facts)
+
+
+def _facts_in(folder: Path) -> ExportFacts:
+    """The facts of an export, every file held against its SHA-256."""
+    path = folder / FACTS
+    try:
+        text = path.read_bytes()
+    except OSError as problem:
+        raise FileError(
+            "the folder must hold an export",
+            found=f"{path}: {problem.strerror}",
+            cure="depsue campaign export writes one",
+        ) from problem
+    again = "export it again: depsue campaign export"
+    try:
+        file = codec.decode(text, _FactsFile, what="the facts of an export")
+        facts = file.export if file.export.sha256 == file.sha256 else None
+    except FileError:  # of an older version, which pinned nothing, or not JSON
+        facts = None
+    if facts is None:
+        raise FileError(
+            "the facts of an export must match their SHA-256",
+            found=f"{path} was edited, or an older version wrote it",
+            cure=again,
+        )
+    for name in FILES:
+        there, pin = (folder / name).exists(), facts.files.get(name)
+        require(
+            pin == (file_hash(folder / name) if there else None),
+            "the files of an export must be those that were exported",
+            found=f"{folder / name} {'was edited' if there else 'is not there'}",
+            cure=again,
+            error=FileError,
+        )
+    return facts
 
 
 def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = None) -> list[str]:
@@ -148,9 +217,14 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
     if attempts and attempts[-1].certificate is not None:
         write_file(partial / "certificate.json", attempts[-1].certificate.encode())
         written.append("certificate.json")
-    facts = ExportFacts(campaign.name, k, hash, campaign.choice_of(max(k, 1), hash).what)
-    write_file(partial / "export.json", codec.encode(facts, indent=1).encode())
+    made_in, choice = campaign.made_in(max(k, 1), hash)
+    files = {name: file_hash(partial / name) for name in FILES if (partial / name).exists()}
+    facts = ExportFacts(
+        campaign.name, k, hash, choice.what, 0 if choice.what == "pi0" else made_in, files
+    )
+    content = codec.encode(_FactsFile(facts, facts.sha256), indent=1)
+    write_file(partial / FACTS, content.encode())
     if folder.exists():
         folder.rmdir()
     partial.replace(folder)
-    return [*written, "export.json"]
+    return [*written, FACTS]

@@ -10,13 +10,17 @@
     HOME/NAME/round-1/policy-.../     what may be served: certified, or certain
 
 Rows of logs stay where the team keeps them. A candidate's hash is over everything that it fixed,
-hashes of its policies and of q-hat included: what is certified is what was recorded.
+hashes of its policies and of q-hat included: what is certified is what was recorded. Policies have
+their hash in the ledger. Items and mapping of a round are pinned there by SHA-256: an edited file
+is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +40,11 @@ from depsue.rewards.base import BaseRewardModel, save_model
 from depsue.savable import hash_of
 from depsue.scores import Scores
 
+ITEMS, MAPPING = "items.parquet", "mapping.toml"
+PINNED = (ITEMS, MAPPING)
+"""Files of a round that the ledger pins."""
+Pins = Callable[[], Mapping[tuple[int, str], str]]
+"""Reads SHA-256 by round and name."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -45,9 +54,10 @@ class CampaignFiles:
     Args:
         home: the folder of all campaigns.
         name: of the campaign.
+        pins: what the ledger pins; None where nothing is read that must be as recorded.
     """
 
-    def __init__(self, home: str | Path, name: str) -> None:
+    def __init__(self, home: str | Path, name: str, pins: Pins | None = None) -> None:
         require(
             isinstance(name, str) and _NAME.fullmatch(name) is not None,
             "a campaign's name has 1 to 64 letters, digits, - and _: it names a folder",
@@ -55,6 +65,7 @@ class CampaignFiles:
             cure="for example spring-2027",
         )
         self.folder = Path(home) / name
+        self._pins = pins
 
     @property
     def pi0(self) -> Path:
@@ -73,13 +84,56 @@ class CampaignFiles:
         """The folder of a policy that may be served."""
         return self.round(k) / f"policy-{hash[:16]}"
 
-    def save_items(self, k: int, catalogue: Catalogue) -> None:
-        """Keep the catalogue of round k; it is an items file like the team's own."""
-        write_items(catalogue, self.round(k) / "items.parquet")
+    def stage(self, k: int, catalogue: Catalogue, mapping: LogMapping) -> dict[str, str]:
+        """Write items and mapping of round k beside those that are there; SHA-256 by name.
+
+        Once the ledger has pinned them, `settle` moves them into place. A process that is killed
+        in between leaves what the ledger pins, in place or staged: `items` and `mapping` find it.
+        """
+        folder, hashes = self.round(k), {}
+        write_items(catalogue, folder / f"{ITEMS}.new")
+        write_file(folder / f"{MAPPING}.new", to_toml(mapping).encode())
+        for name in PINNED:
+            new = folder / f"{name}.new"
+            hashes[name] = file_hash(new)
+            new.replace(_staged(folder / name, hashes[name]))
+        return hashes
+
+    def settle(self, k: int, hashes: Mapping[str, str]) -> None:
+        """Move what was staged, and is pinned now, into place; what is not pinned is removed."""
+        pinned = None if self._pins is None else self._pins()
+        for name, sha256 in hashes.items():
+            path = self.round(k) / name
+            if pinned is not None and pinned.get((k, name)) != sha256:
+                _staged(path, sha256).unlink(missing_ok=True)
+                continue
+            with suppress(FileNotFoundError):  # another process has done so
+                _staged(path, sha256).replace(path)
+
+    def hashes(self, k: int) -> dict[str, str]:
+        """SHA-256 by name of what is there of round k's items and mapping."""
+        paths = [self.round(k) / name for name in PINNED]
+        return {path.name: file_hash(path) for path in paths if path.exists()}
+
+    def _intact(self, k: int, name: str) -> Path:
+        """A file of round k, if it is the one that the ledger pins."""
+        path = self.round(k) / name
+        sha256 = None if self._pins is None else self._pins().get((k, name))
+        if sha256 is None or (path.exists() and file_hash(path) == sha256):
+            return path
+        if _staged(path, sha256).exists():  # the process that pinned it was killed
+            self.settle(k, {name: sha256})
+            return self._intact(k, name)
+        raise FileError(
+            "the files of a round must be those that were recorded with it",
+            found=f"{path} {'was edited' if path.exists() else 'is not there'}; the ledger has "
+            f"SHA-256 {sha256[:16]}",
+            cure="restore the file from a copy; what is to change begins a new campaign",
+        )
 
     def items(self, k: int) -> Catalogue:
-        """The catalogue of round k."""
-        items = read_items(self.round(k) / "items.parquet", id="id").catalogue
+        """The catalogue of round k; an items file like the team's own."""
+        items = read_items(self._intact(k, ITEMS), id="id").catalogue
         features = None if items.features is None else np.asarray(items.features)
         return Catalogue(items.ids, items.novel, features)
 
@@ -92,17 +146,28 @@ class CampaignFiles:
         path = self.round(k) / "place.txt"
         return path.read_text() if path.exists() else None
 
-    def save_mapping(self, k: int, mapping: LogMapping) -> None:
-        """Keep the mapping of round k."""
-        write_file(self.round(k) / "mapping.toml", to_toml(mapping).encode())
-
     def has_mapping(self, k: int) -> bool:
         """Whether there is a mapping of round k."""
-        return (self.round(k) / "mapping.toml").exists()
+        return (self.round(k) / MAPPING).exists()
 
     def mapping(self, k: int) -> LogMapping:
         """The mapping of round k."""
-        return read_mapping(self.round(k) / "mapping.toml")
+        return read_mapping(self._intact(k, MAPPING))
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as problem:
+        raise FileError(
+            "the files of a campaign must be readable", found=f"{path}: {problem.strerror}"
+        ) from problem
+
+
+def _staged(path: Path, sha256: str) -> Path:
+    return path.with_name(f".{path.name}.{sha256[:16]}")
 
 
 PARTS = ("old", "new")
@@ -141,12 +206,12 @@ def load_candidate(
     catalogue = inputs.folds.certify.catalogue
     contexts = inputs.folds.certify.contexts
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
-    inner = load_model(folder)
+    inner = load_model(folder, facts.model)
     hashes = [hash_of(part) for part in loaded]
     require(
-        hashes == [facts.old, facts.new] and hash_of(inner) == facts.model,
+        hashes == [facts.old, facts.new],
         "the files of a candidate must be those that were recorded",
-        found=f"other policies or another model in {folder}",
+        found=f"other policies in {folder}",
         cure="restore the folder from a copy; the ledger keeps the hashes",
         error=FileError,
     )
@@ -169,6 +234,14 @@ def load_candidate(
     )
 
 
-def load_model(folder: Path) -> BaseRewardModel:
-    """q-hat of the candidate in `folder`, on which a control variate rests."""
-    return BaseRewardModel.load(folder / "model")
+def load_model(folder: Path, hash: str | None) -> BaseRewardModel:
+    """q-hat of the candidate in `folder`, on which a control variate rests, by its hash."""
+    model = BaseRewardModel.load(folder / "model")
+    require(
+        hash_of(model) == hash,
+        "the files of a candidate must be those that were recorded",
+        found=f"another model in {folder / 'model'}",
+        cure="restore the folder from a copy; the ledger keeps the hashes",
+        error=FileError,
+    )
+    return model

@@ -5,17 +5,16 @@ Nothing here changes a record: `Campaign` takes the steps, `story_of` tells them
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from depsue.campaigns.files import (
-    CampaignFiles,
-    load_model,
-)
+from depsue.campaigns.files import PINNED, CampaignFiles, load_model
 from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import Certificate
@@ -23,7 +22,7 @@ from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.reading import read_from
 from depsue.errors import ConfigError, FileError, require
-from depsue.exploration.choices import Choice, choices
+from depsue.exploration.choices import PI0, Choice, choices
 from depsue.exploration.rounds import CampaignState
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
@@ -32,11 +31,13 @@ from depsue.ledger import (
     DeploymentRecord,
     Ledger,
     ObservationRecord,
+    certificate_pin,
 )
 from depsue.policies import BasePolicy, RestrictedPolicy, load
 from depsue.rewards import BaseRewardModel
 from depsue.scores import Scores
 
+log = logging.getLogger(__name__)
 MOST_OF_THEM = 0.99
 """Share of a round's rows that must be among those which are said to add to it."""
 
@@ -65,9 +66,10 @@ class RecordedCampaign:
     ) -> None:
         self.ledger, self.name, self.by, self.notes = ledger, name, by, notes
         self.outside = {} if outside is None else outside
-        self.files = CampaignFiles(home, name)
+        self.files = CampaignFiles(home, name, lambda: ledger.pins(name))
         self.record = ledger.campaign(name)
         self.terms = CampaignTerms.of(self.record)
+        self._pin_older()
 
     @property
     def settings(self) -> CampaignSettings:
@@ -83,6 +85,35 @@ class RecordedCampaign:
     def round(self) -> int:
         """The round that is under way: the one after the newest that was observed."""
         return len(self.ledger.observations(self.name))
+
+    def _pin_older(self) -> None:
+        """Pin the files and certificates that an older version recorded without their SHA-256."""
+        known = self.ledger.pins(self.name)
+        hashes = {seen.round: self.files.hashes(seen.round) for seen in self._unpinned(known)}
+        attempts: Sequence[AttemptRecord] = ()
+        with suppress(FileError):  # a certificate was edited: pi0 can still be served
+            attempts = self.ledger.attempts(self.name)
+        for attempt in attempts:
+            if attempt.pin is not None:
+                pin = {certificate_pin(attempt.policy_hash): attempt.pin}
+                hashes[attempt.round] = hashes.get(attempt.round, {}) | pin
+        for k, of_round in hashes.items():
+            new = {name: sha for name, sha in of_round.items() if (k, name) not in known}
+            if not new:
+                continue
+            try:
+                self.ledger.pin(self.name, k, new, by=self.by)
+            except FileError as problem:  # a ledger that may only be read
+                log.warning("not pinned", extra={"round": k, "found": str(problem)})
+                return
+            log.warning(
+                "pinned as it is now: an older version did not",
+                extra={"campaign": self.name, "round": k, "files": sorted(new)},
+            )
+
+    def _unpinned(self, known: Mapping[tuple[int, str], str]) -> list[ObservationRecord]:
+        observed = self.ledger.observations(self.name)
+        return [seen for seen in observed if not known.keys() & {(seen.round, n) for n in PINNED}]
 
     # What the ledger has of the rounds so far.
 
@@ -165,7 +196,7 @@ class RecordedCampaign:
             for choice in self.choices(earlier):
                 if self.hash_of_choice(earlier, choice) == hash:
                     return earlier, choice
-        return 0, Choice("pi0", 0.0, 1.0, "pi0")
+        return 0, PI0
 
     def refuted(self, k: int | None = None) -> frozenset[str]:
         """Declared assumptions that a round up to k refuted; None is all rounds so far."""
@@ -203,7 +234,8 @@ class RecordedCampaign:
 
     def model(self, candidate: CandidateRecord) -> BaseRewardModel:
         """q-hat of a candidate, which `verify` needs where there was a control variate."""
-        return load_model(self.files.candidate(candidate.round, candidate.policy_hash))
+        folder = self.files.candidate(candidate.round, candidate.policy_hash)
+        return load_model(folder, CandidateFacts.of(candidate).model)
 
     def source(self, seen: ObservationRecord) -> str:
         """Where the rows of an observation are now."""

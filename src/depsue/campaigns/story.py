@@ -283,7 +283,7 @@ class DeployedPolicy:
         policy: its hash.
         what: certified, certain or pi0.
         novelty: of its decisions.
-        made_in: the round that it was certified for; None where it was not certified.
+        made_in: the round that it was made for: an earlier one after a rollback; None for pi0.
     """
 
     round: int
@@ -306,9 +306,13 @@ def story_of(campaign: RecordedCampaign) -> Story:
         CandidateTest.of(candidate, attempts.get((candidate.round, candidate.policy_hash)))
         for candidate in ledger.candidates(name)
     )
-    choice_of = cache(campaign.choice_of)  # it reads certificates again each time
+    made_in = cache(campaign.made_in)  # it reads certificates again each time
+
+    def choice_of(k: int, hash: str) -> Choice:
+        return made_in(k, hash)[1]
+
     deployments = tuple(
-        _deployed(record, choice_of(record.round, record.policy_hash), tests) for record in records
+        _deployed(record, *made_in(record.round, record.policy_hash)) for record in records
     )
     k = campaign.round
     history = tuple(
@@ -354,10 +358,7 @@ def _against(above: float, error: float) -> Against:
     return "above" if above > 0 else "below"
 
 
-def _deployed(
-    record: DeploymentRecord, choice: Choice, tests: Sequence[CandidateTest]
-) -> DeployedPolicy:
-    made_in = [test.round for test in tests if test.policy == record.policy_hash]
+def _deployed(record: DeploymentRecord, made_in: int, choice: Choice) -> DeployedPolicy:
     return DeployedPolicy(
         round=record.round,
         kind=record.kind,
@@ -366,7 +367,7 @@ def _deployed(
         policy=record.policy_hash,
         what=choice.what,
         novelty=choice.novelty,
-        made_in=made_in[-1] if made_in else None,
+        made_in=None if choice.what == "pi0" else made_in,
     )
 
 
@@ -538,7 +539,7 @@ def _serving(deployed: DeployedPolicy | None) -> str:
     since = f"since {deployed.at:%Y-%m-%d %H:%M} by {deployed.by}"
     if deployed.what == "pi0":
         return f"pi0, {since}"
-    what = f"round {deployed.round}'s {deployed.what} policy"
+    what = f"round {deployed.made_in}'s {deployed.what} policy"
     return f"{what}, novelty {deployed.novelty:.3f}, {since}"
 
 

@@ -52,10 +52,25 @@ def serve(
             f"{defaults.CYCLE:g}."
         ),
     ] = None,
+    permit: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for which the policy explores after each completed look of the monitor; "
+            f"default {defaults.PERMIT:g}."
+        ),
+    ] = None,
+    backlog: Annotated[
+        int | None,
+        typer.Option(
+            help="Decisions that may wait for the monitor before the current policy takes over; "
+            f"default {defaults.BACKLOG:,}."
+        ),
+    ] = None,
     on_gone: Annotated[
         str | None,
         typer.Option(
-            help=f"While the store is gone: pi0 (into a spool) or stop; default {defaults.ON_GONE}."
+            help="While the store is gone: pi0 (into the journal) or stop; default "
+            f"{defaults.ON_GONE}."
         ),
     ] = None,
     most_waiting: Annotated[
@@ -110,6 +125,8 @@ def serve(
             ("holdout", holdout),
             ("delta", delta),
             ("cycle", cycle),
+            ("permit", permit),
+            ("backlog", backlog),
             ("on_gone", on_gone),
             ("most_waiting", most_waiting),
             ("pi0_url", pi0_url),
@@ -118,8 +135,8 @@ def serve(
     }
     address = store_address(campaign, store)
     begun = Path(address).exists() or "://" in address
-    window = campaign.files.mapping(0).window
-    settings = declared(campaign.files.folder, options, begun=begun, window=window)
+    mapping = campaign.files.mapping(0)
+    settings = declared(campaign.files.folder, options, begun=begun, mapping=mapping)
     run(
         campaign,
         settings,

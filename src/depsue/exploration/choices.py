@@ -53,6 +53,10 @@ class Choice:
     why: str
 
 
+PI0 = Choice("pi0", 0.0, 1.0, "pi0")
+"""pi0 where no verdict speaks of it."""
+
+
 def choices(
     certificate: Certificate, expected: Expected, settings: ExploreSettings, *, aim: float
 ) -> tuple[Choice, ...]:

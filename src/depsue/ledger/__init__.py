@@ -19,6 +19,9 @@ hash with *other* contents is refused.
 - An observation is a *set of files with one hash*, one set for each round: several files of a
   round are hashed and observed together. Other rows for a round that has some are refused, but for
   more rows before anything was learned from them (`observe_more`).
+- Items and mapping of a round, and the certificate of a verdict, are pinned by their SHA-256 in the
+  same transaction (`pins`). What was edited since is refused. What an older version recorded is
+  pinned when its campaign is first opened, and the log says so.
 - The same candidate twice is one candidate, if what was fixed beforehand is the same.
 
 **Registration.** The rows of an observation are registered in the same transaction. The ledger
@@ -57,6 +60,7 @@ from depsue.ledger.records import (
     FamilyRecord,
     JournalEntry,
     ObservationRecord,
+    certificate_pin,
 )
 
 __all__ = [
@@ -69,6 +73,7 @@ __all__ = [
     "JournalEntry",
     "Ledger",
     "ObservationRecord",
+    "certificate_pin",
     "copy_ledger",
     "open_ledger",
 ]

@@ -29,6 +29,7 @@ from depsue.ledger.records import (
     FamilyRecord,
     JournalEntry,
     ObservationRecord,
+    certificate_pin,
     checked_count,
     checked_hash,
     checked_json,
@@ -157,6 +158,7 @@ class Ledger:
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
         fresh: bool = False,
+        files: Mapping[str, str] | None = None,
     ) -> ObservationRecord:
         """Record what a round logged, and register its rows.
 
@@ -171,12 +173,14 @@ class Ledger:
             sketch: what the rows are known by; None knows them by their hash alone.
             fractions: shares of learn, select and certify.
             fresh: declared: no row was registered before, where only contents could tell.
+            files: SHA-256 by name of the files that the rows are read with; pinned.
         """
         values = _observed(campaign, round, data_hash, rows, source)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
-            if transaction.first(schema.observations, campaign=campaign, round=round) is None:
+            new = transaction.first(schema.observations, campaign=campaign, round=round) is None
+            if new:
                 _require_observable(transaction, campaign, round, data_hash)
                 registration = registering.register(
                     transaction, campaign, round, data_hash, known_by, fractions, fresh=fresh
@@ -191,6 +195,8 @@ class Ledger:
                 same=("data_hash", "rows"),
                 cure="several files of a round are observed together, with one hash",
             )
+            if new and files:
+                transaction.pin(row.id, campaign, round, files)
             return schema.record(ObservationRecord, row)
 
     def observe_more(
@@ -205,6 +211,7 @@ class Ledger:
         by: str,
         sketch: LogSketch | None = None,
         fractions: tuple[float, float, float] = FRACTIONS,
+        files: Mapping[str, str] | None = None,
     ) -> ObservationRecord:
         """Replace what a round observed by more rows, before anything was learned from them.
 
@@ -223,7 +230,9 @@ class Ledger:
                 transaction, campaign, round, data_hash, known_by, fractions, fresh=False
             )
             values["summary"] = _summed_up(summary, registration)
-            transaction.add(schema.supplements, "supplement", data_hash, values)
+            id = transaction.add(schema.supplements, "supplement", data_hash, values)
+            if files:
+                transaction.pin(id, campaign, round, files)
             return schema.record(ObservationRecord, transaction.all(schema.supplements, **key)[-1])
 
     def declare_family(
@@ -354,6 +363,21 @@ class Ledger:
                 transaction.all(schema.deployments, campaign=campaign, round=round)[-1],
             )
 
+    def pin(self, campaign: str, round: int, hashes: Mapping[str, str], *, by: str) -> None:
+        """Pin what is not pinned yet: rounds and certificates that an older version recorded.
+
+        Args:
+            campaign, round: whose.
+            hashes: SHA-256 by name; names that have a pin already keep it.
+            by: who.
+        """
+        with self._writing(by) as transaction:
+            known = transaction.pinned(campaign)
+            new = {name: sha for name, sha in hashes.items() if (round, name) not in known}
+            if new:
+                id = transaction.note("pin", campaign, round, ", ".join(sorted(new)))
+                transaction.pin(id, campaign, round, new)
+
     @contextmanager
     def hold(self, campaign: str, round: int) -> Iterator[None]:
         """Keep other processes from certifying this round."""
@@ -476,8 +500,26 @@ class Ledger:
         return self._list(schema.policies, CandidateRecord, campaign=campaign)
 
     def attempts(self, campaign: str) -> tuple[AttemptRecord, ...]:
-        """The attempts, with their certificates."""
-        return self._list(schema.reads, AttemptRecord, campaign=campaign)
+        """The attempts, with their certificates; a FileError for one that was edited."""
+        attempts = self._list(schema.reads, AttemptRecord, campaign=campaign)
+        pins = self.pins(campaign)
+        for attempt in attempts:
+            pin = pins.get((attempt.round, certificate_pin(attempt.policy_hash)))
+            require(
+                pin is None or attempt.pin == pin,
+                "a certificate must be as its verdict wrote it",
+                found=f"the certificate of attempt {attempt.attempt} in round {attempt.round} of "
+                f"campaign {campaign!r} was edited in {self.database.name}",
+                cure="restore the ledger from a copy; pi0 can serve meanwhile: "
+                f"depsue campaign rollback {campaign}",
+                error=FileError,
+            )
+        return attempts
+
+    def pins(self, campaign: str) -> dict[tuple[int, str], str]:
+        """SHA-256 of what a campaign's policies rest on, by round and name."""
+        with self.database.reading() as connection:
+            return Transaction(connection, "reader").pinned(campaign)
 
     def deployments(self, campaign: str) -> tuple[DeploymentRecord, ...]:
         """What was deployed."""

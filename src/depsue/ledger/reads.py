@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from depsue.errors import ConfigError, require
 from depsue.ledger import schema
-from depsue.ledger.records import AttemptRecord, CertificateLike
+from depsue.ledger.records import AttemptRecord, CertificateLike, certificate_pin, verdict_hash
 from depsue.ledger.registering import earlier_attempts, registered
 from depsue.ledger.transaction import Row, Transaction
 
@@ -122,9 +122,17 @@ def _end(transaction: Transaction, begun: Row, values: Mapping[str, object]) -> 
     words = {0: "failed", 1: "passed"}
     if begun.passed is None:
         known = {"read_id": begun.id, "campaign": begun.campaign, "round": begun.round}
-        transaction.add(
+        id = transaction.add(
             schema.verdicts, "verdict", words[bool(values["passed"])], {**known, **values}
         )
+        if values["certificate"] is not None:
+            verdict = verdict_hash(
+                bool(values["passed"]),
+                None if values["certified"] is None else str(values["certified"]),
+                str(values["certificate"]),
+            )
+            hashes = {certificate_pin(begun.policy_hash): verdict}
+            transaction.pin(id, begun.campaign, begun.round, hashes)
     else:
         require(
             begun.certificate == values["certificate"],

@@ -7,6 +7,7 @@ columns.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -92,6 +93,13 @@ class AttemptRecord:
     by: str
 
     @property
+    def pin(self) -> str | None:
+        """SHA-256 of the verdict, which the ledger pins; None without a certificate."""
+        if self.passed is None or self.certificate is None:
+            return None
+        return verdict_hash(self.passed, self.certified, self.certificate)
+
+    @property
     def state(self) -> Literal["open", "abandoned", "passed", "failed"]:
         """How it stands."""
         if self.passed is None:
@@ -132,7 +140,7 @@ class JournalEntry:
     """A line of the journal: who did what when. A record has the id of its line.
 
     `what` is campaign, observation, supplement, registration, family, policy, read, read continued,
-    verdict, deploy or rollback.
+    verdict, deploy, rollback or pin.
     """
 
     id: int
@@ -142,6 +150,17 @@ class JournalEntry:
     detail: str
     at: datetime
     by: str
+
+
+def certificate_pin(policy_hash: str) -> str:
+    """The name under which the certificate of a candidate is pinned, by the candidate's hash."""
+    return f"certificate of {policy_hash[:16]}"
+
+
+def verdict_hash(passed: bool, certified: str | None, certificate: str) -> str:
+    """SHA-256 of a verdict: whether it passed, which policy it certifies, the certificate."""
+    text = f"{int(passed)} {certified or ''} {certificate}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class CertificateLike(Protocol):

@@ -30,6 +30,7 @@ registrations = table(
 )
 supplements = table("depsue_supplements", "id campaign round data_hash rows source summary")
 families = table("depsue_families", "id name terms")
+pins = table("depsue_pins", "id campaign round hashes")
 identity = table("depsue_identity", "id name")
 RECORDS = (
     journal,
@@ -42,13 +43,14 @@ RECORDS = (
     reads,
     verdicts,
     deployments,
+    pins,
 )
 """In an order in which none points at a later one."""
 
 _FINISHED = journal.alias("finished")
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(
-        ("settings", "summary", "trained_on", "fixed", "declared", "terms"), json.loads
+        ("settings", "summary", "trained_on", "fixed", "declared", "terms", "hashes"), json.loads
     ),
     **dict.fromkeys(("at", "finished_at"), datetime.fromisoformat),
     **dict.fromkeys(("passed", "retries"), bool),
@@ -139,6 +141,8 @@ _KEPT_ATTEMPTS = (
     "DROP TABLE depsue_reads",
     "ALTER TABLE depsue_deployments ADD COLUMN declared TEXT NOT NULL DEFAULT '{}'",
 )
+_PINS = f"""CREATE TABLE depsue_pins ({_RECORD}, {_OF_A_ROUND.format(first=0)},
+ hashes TEXT NOT NULL)"""
 _REFUSE = """CREATE OR REPLACE FUNCTION depsue_append_only() RETURNS trigger LANGUAGE plpgsql AS
  $$ BEGIN RAISE EXCEPTION 'the ledger is append-only'; END $$"""
 
@@ -198,6 +202,8 @@ SCHEMA = Schema(
                 "(1, replace(CAST(gen_random_uuid() AS text), '-', ''))",
             ),
         ),
+        # what a policy rests on is pinned: items, mapping, certificate
+        Migration(both=(_PINS,)),
     ),
     finish=_append_only,
     absent="check the address, or create a campaign there first",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from depsue.errors import ConfigError, require, short
 from depsue.ledger import schema
-from depsue.ledger.records import checked_name
+from depsue.ledger.records import checked_hash, checked_json, checked_name
 
 Row = sa.Row[Any]
 
@@ -56,6 +57,21 @@ class Transaction:
         columns = {name: value for name, value in values.items() if name in table.c}
         self._connection.execute(table.insert().values(id=id, **columns))
         return id
+
+    def pin(self, id: int, campaign: str, round: int, hashes: Mapping[str, str]) -> None:
+        """Pin what a record rests on: SHA-256 by name, beside the record's line in the journal."""
+        text = checked_json({name: checked_hash(sha, name) for name, sha in hashes.items()}, "pins")
+        self._connection.execute(
+            schema.pins.insert().values(id=id, campaign=campaign, round=round, hashes=text)
+        )
+
+    def pinned(self, campaign: str) -> dict[tuple[int, str], str]:
+        """SHA-256 by round and name, the newest of each."""
+        return {
+            (row.round, name): sha
+            for row in self.all(schema.pins, campaign=campaign)
+            for name, sha in json.loads(row.hashes).items()
+        }
 
     def once(
         self,

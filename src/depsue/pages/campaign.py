@@ -27,13 +27,16 @@ from depsue.pages.words import Sentences, Tile, at_round, journal_lines, sentenc
 from depsue.progress import Watch
 from depsue.promises import Floor
 from depsue.serving.messages import MOST_TEXT
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service
 
 Action = Literal["stop", "resume"]
 STATES = {
-    "healthy": "no evidence against the promise",
+    "waiting": "too few decisions were judged",
+    "healthy": "no evidence of a breach",
     "watch": "look at what is marked",
     "stopped": "the current policy decides",
+    "not_watched": "the current policy decides",
 }
 MEANS: dict[Action, str] = {
     "stop": "From the next decision on, the current policy (pi0) decides in place of the new one, "
@@ -67,7 +70,7 @@ class Glance:
         promises: the floors, in words.
         floor: the mean reward that the first promise asks for.
         margin: earned above it in the rounds that were observed.
-        state: of the monitor; None where the campaign is not served here.
+        state: of the service; None where the campaign is not served here.
         problem: why no more can be said; "" if there is none.
     """
 
@@ -79,12 +82,12 @@ class Glance:
     promises: tuple[str, ...] = ()
     floor: float | None = None
     margin: float | None = None
-    state: str | None = None
+    state: MonitorState | None = None
     problem: str = ""
 
 
-def glance(story: Story, state: str | None) -> Glance:
-    """One campaign, in a few words; `state` is of the monitor."""
+def glance(story: Story, state: MonitorState | None) -> Glance:
+    """One campaign, in a few words; `state` is of the service."""
     words = sentences(story)
     first = story.first
     return Glance(
@@ -151,7 +154,7 @@ def campaign_page(story: Story, service: Service | None) -> CampaignPage:
     """
     floor = None if story.first is None else story.first.outcomes[0].need
     live = None if service is None else live_of(service, floor)
-    alarmed = live is not None and (live.stopped or live.troubles)
+    alarmed = live is not None and (live.fallback or live.troubles)
     return CampaignPage(
         path=path_of(story.name),
         story=story,
@@ -169,7 +172,7 @@ def _tiles(story: Story, live: Live | None) -> list[Tile]:
     """The figures on top, live where there is something live."""
     if live is None:
         return list(tiles(story))
-    monitor = Tile("monitor", live.state, STATES[live.state], live.state)
+    monitor = Tile("monitor", live.says, STATES[live.state], live.state)
     now = live.last
     if now is None:
         return [monitor, *tiles(story)]
@@ -232,6 +235,7 @@ class ActionPage:
         possible: whether it can be done now.
         state: how the monitor stands, in a sentence.
         reason, by: as given so far.
+        stops: ids of the stops that the page shows, or showed first; a resume names these.
         sure: whether only the confirmation is missing.
         problem: what is wrong with what was given; "" if nothing is.
     """
@@ -244,6 +248,7 @@ class ActionPage:
     state: str
     reason: str = ""
     by: str = ""
+    stops: tuple[str, ...] = ()
     sure: bool = False
     problem: str = ""
 
@@ -263,15 +268,18 @@ def action_page(
         action: stop or resume.
         campaign: of which campaign.
         service: what serves it here; None if nothing does.
-        form: reason and by, as far as they are given.
+        form: reason, by and stops, as far as they are given.
         sure: whether only the confirmation is missing.
         problem: what is wrong with them.
     """
-    possible, state = False, "This campaign is not served here."
+    possible, state, stops = False, "This campaign is not served here.", tuple[str, ...]()
     if service is not None:
-        stopped = service.stopped
-        state = f"Stopped: {stopped}" if stopped else "The policy has not been stopped."
-        possible = bool(stopped) == (action == "resume")
+        standing = service.status.stops
+        state = f"Stopped: {service.stopped}" if standing else "The policy has not been stopped."
+        possible = bool(standing) == (action == "resume")
+        # what the page showed first is what its reader saw
+        shown = form["stops"].split() if "stops" in form else [stop.id for stop in standing]
+        stops = tuple(shown) if action == "resume" else ()
     return ActionPage(
         action,
         campaign.name,
@@ -281,6 +289,7 @@ def action_page(
         state,
         form.get("reason", ""),
         form.get("by", ""),
+        stops,
         sure=sure and possible and not problem,
         problem=problem,
     )

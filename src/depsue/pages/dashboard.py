@@ -227,7 +227,7 @@ class Dashboard(Pages):
 
     def _act(self, name: str, action: Action, visit: Visit) -> Answer:
         campaign, service = self._open(name), self._serving(name)
-        form = {"by": visit.visitor.name, **visit.request.form} if visit.posted else {}
+        form = {"by": visit.visitor.name, "stops": "", **visit.request.form} if visit.posted else {}
         show = partial(action_page, action, campaign, service)
         if not visit.posted:
             return self._shown("action.html", show({"by": visit.visitor.name}), visit)
@@ -236,7 +236,7 @@ class Dashboard(Pages):
         except ConfigError as problem:
             page = show(form, problem=str(problem))
             return self._shown("action.html", page, visit, status=422)
-        page = show({"reason": reason, "by": by}, sure=True)
+        page = show({**form, "reason": reason, "by": by}, sure=True)
         if not page.possible or service is None:
             return self._shown("action.html", page, visit, status=409)
         if form.get("sure") != "yes":
@@ -244,7 +244,7 @@ class Dashboard(Pages):
         if action == "stop":
             service.stop_policy(f"{reason} (by hand)", by)
         else:
-            service.resume_policy(reason, by)
+            service.resume_policy(page.stops, reason, by)
         visit.visitor.name = by
         return self._to(f"{path_of(name)}#monitor")
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from depsue.campaigns.exposure import Exposure
 from depsue.pages.words import utc
+from depsue.plural import counted
 from depsue.serving.monitor import MonitorFinding, MonitorRun
 from depsue.serving.service import Service
 
@@ -51,8 +52,10 @@ class Live:
     """One campaign, as this server serves it now.
 
     Args:
-        state: of the monitor: healthy, watch or stopped.
-        stopped: why pi0 decides in place of the policy; "" if it does not.
+        state, says: of the service: one of five, as a word and as pages say it.
+        reason: why it is in that state.
+        fallback: whether pi0 decides in place of the policy.
+        stopped: why the policy was stopped; "" if it was not.
         round, what, novelty: of the policy.
         holdout: share of traffic that stays on pi0.
         wait: seconds after which a decision counts.
@@ -66,6 +69,9 @@ class Live:
     """
 
     state: str
+    says: str
+    reason: str
+    fallback: bool
     stopped: str
     round: int
     what: str
@@ -92,10 +98,13 @@ def live_of(service: Service, floor: float | None) -> Live:
         service: what serves.
         floor: of the first promise.
     """
-    policy, run = service.served, service.monitor.run
+    policy, run, status = service.served, service.monitor.run, service.status
     points = [] if run is None else list(run.points)
     return Live(
-        state=service.state,
+        state=status.state,
+        says=status.says,
+        reason=status.reason,
+        fallback=status.decides.fallback,
         stopped=service.stopped,
         round=policy.round,
         what=policy.what,
@@ -127,12 +136,23 @@ def live_of(service: Service, floor: float | None) -> Live:
 def _troubles(service: Service) -> list[str]:
     troubles = []
     if service.worker.gone:
-        does = "pi0 decides, into a spool on this machine"
+        does = "pi0 decides, into the journal on this machine"
         if service.settings.on_gone == "stop":
             does = "decisions are refused"
         troubles.append(f"The store of decisions is gone ({service.worker.gone}); {does}.")
-    if service.spool.waiting:
-        troubles.append("Decisions in the spool wait to be written to the store.")
+    store = service.status.store
+    if store.journalled:
+        waits = counted(store.journalled, "decision or reward", "decisions and rewards")
+        troubles.append(f"{waits} in the journal wait to be written to the store.")
+    if store.damaged:
+        lines = counted(store.damaged, "line")
+        troubles.append(f"{lines} of the journal could not be read; the log tells where.")
+    if store.twins:
+        twins = counted(store.twins, "key")
+        troubles.append(
+            f"{twins} decided twice, in the store and while it was gone: the later decisions are "
+            "no evidence and are left out of the next logs."
+        )
     if service.problem:
         troubles.append(f"A newer policy is not served: {service.problem}")
     return troubles

@@ -9,7 +9,7 @@ A decision goes down this list, and its answer comes back up once it is on disk:
     worker     gathers requests into batches, and decides them
     deciding   draws actions and their propensities
     served     what serves: policy, pi0, items; a request's columns to a context
-    writing    makes a batch durable: in the store, or in the spool while that is gone
+    writing    makes a batch durable: in the store, or in the journal while that is gone
     store      decisions, rewards and events on SQLite or PostgreSQL
 
 Beside that way::

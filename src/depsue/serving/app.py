@@ -44,6 +44,7 @@ from depsue.serving.messages import (
     DecisionReplyBatch,
     Intervention,
     Refusal,
+    Resumption,
     RewardBatch,
     RewardReport,
 )
@@ -113,7 +114,8 @@ class App:
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
         self._reward = msgspec.json.Decoder(RewardReport).decode
         self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
-        self._intervention = msgspec.json.Decoder(Intervention).decode
+        self._stop = msgspec.json.Decoder(Intervention).decode
+        self._resume = msgspec.json.Decoder(Resumption).decode
         routes = (
             Route("POST", "/v1/decide", "decide", self._on_decide,
                   "Decide what to show; durable before the reply", Decide, DecisionReply),
@@ -131,7 +133,7 @@ class App:
             Route("POST", "/v1/policy/stop", "admin", self._on_stop,
                   "Let pi0 decide from now on", Intervention),
             Route("POST", "/v1/policy/resume", "admin", self._on_resume,
-                  "Let the policy decide again", Intervention),
+                  "Name stops: without any left the policy decides again", Resumption),
             Route("GET", "/metrics", "admin", self._on_metrics, "Counts for Prometheus"),
             Route("GET", "/healthz", None, self._on_health, "Whether the process answers"),
             Route("GET", "/readyz", None, self._on_ready, "Whether decisions can be made"),
@@ -254,13 +256,13 @@ class App:
         return Answer(200, encode(self.service.status))
 
     async def _on_stop(self, request: Request) -> Answer:
-        asked = self._intervention(request.body)
+        asked = self._stop(request.body)
         await _in_thread(self.service.stop_policy, f"{asked.reason} (by hand)", asked.by)
         return await self._on_status(request)
 
     async def _on_resume(self, request: Request) -> Answer:
-        asked = self._intervention(request.body)
-        await _in_thread(self.service.resume_policy, asked.reason, asked.by)
+        asked = self._resume(request.body)
+        await _in_thread(self.service.resume_policy, asked.stops, asked.reason, asked.by)
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
@@ -271,10 +273,14 @@ class App:
         return Answer(200, encode({"alive": True, "version": __version__}))
 
     async def _on_ready(self, request: Request) -> Answer:
-        service = self.service
-        ready = not service.worker.gone or service.settings.on_gone == "pi0"
-        state = {"ready": ready, "round": service.served.round, "monitor": service.state}
-        return Answer(200 if ready else 503, encode(state))
+        status = self.service.status
+        facts = {
+            "ready": status.ready,
+            "round": status.round,
+            "state": status.state,
+            "decides": status.decides.who,
+        }
+        return Answer(200 if status.ready else 503, encode(facts))
 
     async def _on_openapi(self, request: Request) -> Answer:
         return Answer(200, self._openapi)
@@ -449,9 +455,11 @@ def gauges(service: Service) -> dict[str, float]:
         "round": float(status.round),
         "waiting": float(status.waiting),
         "store_gone": float(bool(status.store.gone)),
-        "spooled": float(status.store.spooled),
+        "journalled": float(status.store.journalled),
+        "journal_damaged": float(status.store.damaged),
+        "twins": float(status.store.twins),
         "policy_refused": float(bool(status.problem)),
-        "monitor_state": float(list(MonitorState).index(status.monitor.state)),
+        "monitor_state": float(list(MonitorState).index(status.state)),
     }
     if run is not None and run.points:
         point = run.points[-1]

@@ -1,7 +1,13 @@
 """Draws actions and their propensities, many decisions at a time.
 
-`decide` turns requests into decisions; nothing is written yet. On fallback a team's own pi0 is
-asked first, where it has an address (`Endpoint`), and the saved pi0 decides where that fails.
+`decide` turns requests into decisions; nothing is written yet. It is a function of what is asked,
+of what serves and of the campaign's secret: whether a request is in the holdout, which action is
+drawn and the id of the decision are keyed hashes of the request's key. So a retry, or a second
+service, nearly always decides the same. (Not always: the probabilities of a context may differ in
+the last digit from batch to batch, and candidates, or a team's own pi0, from minute to minute.)
+
+On fallback a team's own pi0 is asked first, where it has an address (`Endpoint`), and the saved pi0
+decides where that fails.
 """
 
 from __future__ import annotations
@@ -10,19 +16,21 @@ import hashlib
 import http.client
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
 
+from depsue.campaigns.secret import Secret
 from depsue.data.checks import FloatArray, IntArray, Mask
-from depsue.errors import ConfigError, DataError, require, short
+from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.messages import Decide, DecidedBy, Id
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, new_ids
+from depsue.serving.store import Decision
 
 log = logging.getLogger(__name__)
 TIMEOUT = 0.5
@@ -36,88 +44,186 @@ MOST_ANSWER = 1 << 16
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-def decide(
-    requests: Sequence[Decide],
-    served: ServedPolicy,
-    rng: np.random.Generator,
-    *,
-    now: float,
-    holdout: float,
-    fallback: str = "",
-    own_pi0: Endpoint | None = None,
-) -> list[Decision]:
-    """One decision for each request; nothing is written yet.
+@dataclass(frozen=True)
+class Epoch:
+    """In which a key is decided alike: a new epoch draws anew.
 
     Args:
-        requests: checked ones.
-        served: what serves.
-        rng: draws.
-        now: seconds since 1970.
-        holdout: the share of traffic that stays on pi0.
-        fallback: why pi0 decides in place of the policy; "" if it does not.
-        own_pi0: is asked first on fallback.
+        campaign: its name.
+        round, policy: what serves, the policy by its hash.
+        decider: the policy (with its holdout), or pi0 in place of it.
+        secret: of the campaign.
     """
-    contexts = served.reader.contexts([request.context for request in requests])
-    own, base = served.cached(contexts)
-    restricted = {
-        k: _places(request.candidates, served)
-        for k, request in enumerate(requests)
-        if request.candidates is not None
-    }
-    if restricted:
-        own, base = np.array(own), np.array(base)  # the cache's rows are shared
-        for k, places in restricted.items():
-            own[k], base[k] = _among(own[k], places), _among(base[k], places)
-    held: Mask = rng.random(len(requests)) < holdout
-    from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held
-    drawn = draw(np.where(from_pi0[:, None], base, own), rng)
-    rows = np.arange(len(requests))
-    p_own, p_base = own[rows, drawn], base[rows, drawn]
-    p = np.where(from_pi0, p_base, p_own)
-    for k, answer in enumerate(own_pi0.ask(requests) if fallback and own_pi0 else ()):
-        place = None if answer is None else served.places.get(answer.action)
-        if answer is not None and place is not None:
-            drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
-            p_own[k] = own[k, place]
-    ids = new_ids(len(requests), now)
-    decisions = []
-    for k, request in enumerate(requests):
-        decided_by: DecidedBy = "policy"
-        if fallback:
-            decided_by = "pi0"
-        elif held[k] and not served.is_pi0:
-            decided_by = "holdout"
-        candidates = None
-        if k in restricted:
-            candidates = _encode(restricted[k].tolist()).decode()
-        decisions.append(
-            Decision(
+
+    campaign: str
+    round: int
+    policy: str
+    decider: Literal["policy", "pi0"]
+    secret: Secret
+
+    def uniforms(self, purpose: str, names: Sequence[str]) -> FloatArray:
+        """(m,) numbers in [0, 1), one for each name; those of another purpose tell nothing."""
+        hashes = self._hashes(purpose, 8, (name.encode() for name in names))
+        numbers = np.frombuffer(b"".join(hashes), dtype="<u8")
+        return np.asarray((numbers >> np.uint64(11)) * 2.0**-53)
+
+    def ids(self, drawn: Iterable[tuple[object, ...]]) -> list[str]:
+        """The ids of decisions, from (name, context, unit, who decided, action, propensity).
+
+        What was asked and drawn is part of it. Two services that are both cut off from the store
+        may draw differently for one key and answer; then both decisions must have a place in the
+        store.
+        """
+        return [each.hex() for each in self._hashes("id", 16, (_encode(parts) for parts in drawn))]
+
+    def _hashes(self, purpose: str, size: int, texts: Iterable[bytes]) -> Iterator[bytes]:
+        start = hashlib.blake2b(
+            _encode([self.campaign, self.round, self.policy, self.decider, self.secret.version]),
+            key=self.secret.value,
+            person=purpose.encode(),
+            digest_size=size,
+        )
+        for text in texts:
+            hashed = start.copy()
+            hashed.update(text)
+            yield hashed.digest()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of requests, by name.
+
+    Args:
+        decisions: those that were decided.
+        problems: why the others cannot be.
+    """
+
+    decisions: dict[str, Decision]
+    problems: dict[str, DepsueError]
+
+    def __or__(self, other: Drawn) -> Drawn:
+        return Drawn(self.decisions | other.decisions, self.problems | other.problems)
+
+
+@dataclass(frozen=True)
+class Decider:
+    """How a service decides, whatever serves.
+
+    Args:
+        campaign: its name.
+        secret: of the campaign.
+        holdout: the share of traffic that stays on pi0.
+        own_pi0: is asked first on fallback.
+        clock: seconds since 1970.
+    """
+
+    campaign: str
+    secret: Secret
+    holdout: float
+    own_pi0: Endpoint | None = None
+    clock: Callable[[], float] = time.time
+
+    def draw(
+        self, calls: Sequence[Mapping[str, Decide]], served: ServedPolicy, fallback: str = ""
+    ) -> Drawn:
+        """Decide for several calls at once; one that a policy cannot answer harms no other.
+
+        Args:
+            calls: checked requests of each, by name.
+            served, fallback: as for `decide`.
+        """
+        try:
+            together = {name: request for call in calls for name, request in call.items()}
+            return Drawn(self.decide(together, served, fallback), {})
+        except PolicyError as problem:  # a context that the policy cannot answer about
+            if len(calls) == 1:
+                return Drawn({}, dict.fromkeys(calls[0], problem))
+        drawn = Drawn({}, {})
+        for call in calls:
+            drawn |= self.draw([call], served, fallback)
+        return drawn
+
+    def decide(
+        self, requests: Mapping[str, Decide], served: ServedPolicy, fallback: str = ""
+    ) -> dict[str, Decision]:
+        """One decision for each request, by name; nothing is written yet.
+
+        Args:
+            requests: checked ones, by their key or, without one, by a name that nobody else has.
+            served: what serves.
+            fallback: why pi0 decides in place of the policy; "" if it does not.
+        """
+        if not requests:
+            return {}
+        names, asked = list(requests), list(requests.values())
+        epoch = Epoch(
+            self.campaign, served.round, served.hash, "pi0" if fallback else "policy", self.secret
+        )
+        contexts = served.reader.contexts([request.context for request in asked])
+        own, base = served.cached(contexts)
+        restricted = {
+            k: _places(request.candidates, served)
+            for k, request in enumerate(asked)
+            if request.candidates is not None
+        }
+        if restricted:
+            own, base = np.array(own), np.array(base)  # the cache's rows are shared
+            for k, places in restricted.items():
+                own[k], base[k] = _among(own[k], places), _among(base[k], places)
+        held: Mask = epoch.uniforms("holdout", names) < self.holdout
+        from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held
+        drawn = draw(np.where(from_pi0[:, None], base, own), epoch.uniforms("action", names))
+        rows = np.arange(len(asked))
+        p_own, p_base = own[rows, drawn], base[rows, drawn]
+        p = np.where(from_pi0, p_base, p_own)
+        for k, answer in enumerate(self.own_pi0.ask(asked) if fallback and self.own_pi0 else ()):
+            place = None if answer is None else served.places.get(answer.action)
+            if answer is not None and place is not None:
+                drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
+                p_own[k] = own[k, place]
+        deciders: list[DecidedBy] = ["pi0"] * len(asked)
+        if not fallback:
+            pi0_served = served.is_pi0  # then there is nobody to hold out
+            deciders = ["holdout" if h and not pi0_served else "policy" for h in held.tolist()]
+        actions, propensities, p_owns, p_bases = (
+            drawn.tolist(),
+            *(np.minimum(each, 1.0).tolist() for each in (p, p_own, p_base)),  # rounding
+        )
+        texts = [_encode(request.context).decode() for request in asked]
+        units = [_unit(request) for request in asked]
+        ids = epoch.ids(zip(names, texts, units, deciders, actions, propensities, strict=True))
+        now = self.clock()
+        return {
+            name: Decision(
                 id=ids[k],
                 at=now,
                 round=served.round,
                 policy=served.hash,
-                decided_by=decided_by,
+                decided_by=deciders[k],
                 why=fallback,
-                action=int(drawn[k]),
-                propensity=min(float(p[k]), 1.0),  # rounding may leave a sum just above 1
-                p_policy=min(float(p_own[k]), 1.0),
-                p_pi0=min(float(p_base[k]), 1.0),
-                holdout=0.0 if fallback or served.is_pi0 else holdout,
-                context=_encode(request.context).decode(),
-                unit=None if request.unit is None else _encode(request.unit).decode(),
+                action=actions[k],
+                propensity=propensities[k],
+                p_policy=p_owns[k],
+                p_pi0=p_bases[k],
+                holdout=0.0 if fallback or served.is_pi0 else self.holdout,
+                context=texts[k],
+                unit=units[k],
                 key=request.key,
-                asked=None if request.key is None else digest(request),
-                candidates=candidates,
+                candidates=_encode(restricted[k].tolist()).decode() if k in restricted else None,
             )
-        )
-    return decisions
+            for k, (name, request) in enumerate(requests.items())
+        }
 
 
-def draw(probabilities: FloatArray, rng: np.random.Generator) -> IntArray:
-    """(m,) one action from each of m distributions, never one of probability 0."""
+def draw(probabilities: FloatArray, uniforms: FloatArray) -> IntArray:
+    """(m,) one action from each of m distributions, never one of probability 0.
+
+    Args:
+        probabilities: (m, A).
+        uniforms: (m,) in [0, 1); each picks by the inverse of the cumulated probabilities.
+    """
     cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
-    target = rng.random(len(cumulative))[:, None] * cumulative[:, -1:]
-    drawn = (cumulative <= target).sum(axis=1)
+    drawn = (cumulative <= uniforms[:, None] * cumulative[:, -1:]).sum(axis=1)
     last = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
     return np.asarray(np.minimum(drawn, last))  # whatever the rounding
 
@@ -143,21 +249,26 @@ def check_request(request: Decide, served: ServedPolicy) -> None:
         )
 
 
-def digest(request: Decide) -> str:
-    """Of what a request asks; the same key with another is a mistake."""
-    asked = [request.context, request.candidates, request.unit]
-    return hashlib.blake2b(_encode(asked), digest_size=16).hexdigest()
+def answers(decision: Decision, request: Decide) -> bool:
+    """Whether a decision of before is what a request with its key asks for.
+
+    Candidates may differ: by the time of a retry something may be out of stock.
+    """
+    same_context = decision.context == _encode(request.context).decode()
+    return same_context and decision.unit == _unit(request)
 
 
-def require_same_request(request: Decide, asked: str | None) -> None:
-    """Refuse a key that another request had."""
-    require(
-        asked == digest(request),
+def another_request(request: Decide) -> ConfigError:
+    """A key was used for another request."""
+    return ConfigError(
         "a key belongs to one request",
-        found=f"key {short(request.key)} with another context, unit or candidates",
+        found=f"key {short(request.key)} with another context or unit",
         cure="a new key for a new request",
-        error=ConfigError,
     )
+
+
+def _unit(request: Decide) -> str | None:
+    return None if request.unit is None else _encode(request.unit).decode()
 
 
 class EndpointAnswer(msgspec.Struct):

@@ -148,21 +148,20 @@ class FloorPart(EvidencePart):
         self._counts: FloatArray = np.zeros(0)
 
     def values(self, rows: JudgedRows) -> tuple[IntArray, FloatArray]:
-        """(rows, values): (m,) rows that the promise is about, and need - y of each; checked."""
+        """(rows, values): (m,) rows that the promise is about, and need - y of each; checked.
+
+        A reward outside its range counts as the reward within it that is worst for the promise.
+        """
         every = np.arange(len(rows))
         mask = rows.within.get(self.promise.name)
         at = every if mask is None else every[mask]
         reward = np.asarray(rows.rewards[self.promise.name])[at]
-        first_bad(
-            ~((reward >= 0) & (reward <= self.r_max)),
-            reward,
-            f"rewards lie in [0, {self.r_max:g}], as was declared",
-            self.promise.name,
-            "leave out the decision, and count it",
-        )
         w, w0 = weights(rows.p_policy[at], rows.p_pi0[at], rows.held[at], rows.holdout[at], self.by)
         ratio = self.promise.floor.ratio
-        values = self.need - reward * (w if ratio is None else w - ratio * w0)
+        weight = w if ratio is None else w - ratio * w0
+        worst = np.where(weight > 0, 0.0, self.r_max)
+        reward = np.where((reward >= 0) & (reward <= self.r_max), reward, worst)
+        values = self.need - reward * weight
         self.mixture.check(values)
         return at, values
 
@@ -453,6 +452,12 @@ class EpochEvidence:
     def refuted(self) -> bool:
         """Whether the evidence has ever been enough; it stays so."""
         return self.stopped_after is not None
+
+    @property
+    def judges_all(self) -> bool:
+        """Whether every promise has a value that was judged: a decision, or a whole cycle."""
+        judged = {part.promise.name for part in self._floors if part.mixture.n}
+        return all(part.promise.name in judged for part in self._floors)
 
     @property
     def parts(self) -> tuple[PartEvidence, ...]:

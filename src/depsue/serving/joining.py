@@ -25,9 +25,9 @@ from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
 from depsue.serving.messages import RewardReport
 from depsue.serving.served import ServedPolicy, as_text
-from depsue.serving.settings import SPOOL, ServingSettings, declared, store_address
+from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
-from depsue.serving.writing import Spool
+from depsue.serving.writing import Journal
 
 _decode = msgspec.json.decode
 COLUMNS = ("policy", "decided_by", "action", "propensity", "context", "unit", "candidates")
@@ -41,7 +41,7 @@ class Exported:
         path: the Parquet file.
         mapping: the TOML file that says which column is what.
         rows: decisions of the policy.
-        holdout, fallback, restricted, open: decisions that are not among them, and why.
+        holdout, fallback, restricted, open, twins: decisions that are not among them, and why.
     """
 
     path: Path
@@ -51,6 +51,7 @@ class Exported:
     fallback: int
     restricted: int
     open: int
+    twins: int
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -62,6 +63,7 @@ class Exported:
                 (self.fallback, "of pi0 as the fallback"),
                 (self.restricted, "with candidates, which the certificate does not cover"),
                 (self.open, "that still wait for rewards"),
+                (self.twins, "of keys that were decided on both sides of an outage"),
             )
             if count
         )
@@ -69,7 +71,8 @@ class Exported:
     @property
     def decisions(self) -> int:
         """All decisions of the round, whoever took them."""
-        return self.rows + self.holdout + self.fallback + self.restricted + self.open
+        left_out = self.holdout + self.fallback + self.restricted + self.open + self.twins
+        return self.rows + left_out
 
     def __str__(self) -> str:
         more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
@@ -100,8 +103,8 @@ def export_served(
     return export_logs(
         campaign,
         Store(address, campaign.name),
-        Spool(folder / SPOOL),
-        declared(folder, {}, begun=True, window=campaign.files.mapping(0).window),
+        Journal(folder),
+        declared(folder, {}, begun=True, mapping=campaign.files.mapping(0)),
         campaign.files.round(k) / "served.parquet" if out is None else out,
         round=k,
     )
@@ -110,7 +113,7 @@ def export_served(
 def export_logs(
     campaign: Campaign,
     store: Store,
-    spool: Spool,
+    journal: Journal,
     settings: ServingSettings,
     out: Path,
     *,
@@ -122,7 +125,7 @@ def export_logs(
     Args:
         campaign: whose.
         store: where its decisions are.
-        spool: of the service; what waits there must be replayed first.
+        journal: of the service; what waits there must be replayed first.
         settings: waiting time, rule and default.
         out: the file.
         round: which; None is the one that is under way.
@@ -130,8 +133,8 @@ def export_logs(
     """
     k = campaign.round if round is None else round
     require(
-        not spool.waiting,
-        "what waits in the spool is replayed before logs are exported",
+        journal.is_empty,
+        "what waits in the journal is replayed before logs are exported",
         found="decisions that are not in the store yet",
         cure="let the service reach its store: depsue serve",
         error=FileError,
@@ -146,7 +149,7 @@ def export_logs(
     hash = served[-1]
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
     until = (time.time() if now is None else now) - settings.wait
-    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0}
+    left_out = {"holdout": 0, "fallback": 0, "restricted": 0, "open": 0, "twins": store.twins(k)}
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
         wanted = _closed_of_policy(columns, hash, until, left_out)

@@ -98,7 +98,7 @@ class Refusal(msgspec.Struct):
 
 
 class Intervention(msgspec.Struct, forbid_unknown_fields=True):
-    """A person stops the policy, or resumes it.
+    """A person stops the policy.
 
     Args:
         reason: in words, for the record.
@@ -107,3 +107,17 @@ class Intervention(msgspec.Struct, forbid_unknown_fields=True):
 
     reason: Text
     by: Text = "admin"
+
+
+class Resumption(msgspec.Struct, forbid_unknown_fields=True):
+    """A person resumes the policy.
+
+    Args:
+        reason: in words, for the record.
+        by: who.
+        stops: ids of the stops that the person saw; the policy stays stopped by any other.
+    """
+
+    reason: Text
+    by: Text = "admin"
+    stops: Annotated[list[Text], Meta(max_length=MOST_BATCH)] = []

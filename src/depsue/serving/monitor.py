@@ -2,18 +2,30 @@
 
 `Monitor` watches what serves, epoch by epoch. An epoch begins when a policy is deployed and when a
 stopped policy is resumed. `MonitorRun` is the work of one epoch: it takes in decisions whose
-waiting time has closed, in the order they were made, and adds them to the epoch's `evidence`.
+waiting time has closed, in the order of the store, and adds them to the epoch's `evidence`.
 
 All that a run knows comes from the store. After a restart the same epoch is read again from its
-first decision, so a crash neither loses evidence nor spends delta a second time.
+first decision, so a crash neither loses evidence nor spends delta a second time. Several services
+that watch one store agree on the epoch: its id follows from what was recorded before it.
+
+**Feeding.** Rows are judged once each, in the order of `seq`. A row waits until its rewards are
+complete, and the rows after it wait with it: at most a minute longer than for rewards, because a
+row that is stamped more than a minute ahead of the clock is not waited for. It is set aside, which
+is recorded in the store before a later row is judged; so a restart, or another service, leaves out
+the same rows, although their time has come by then. Twins and the rows of pi0 as the fallback are
+no evidence about the policy. Where more than a tenth of the rows cannot be judged, the policy
+counts as not watched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import threading
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -44,7 +56,7 @@ from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import EventLog
-from depsue.serving.store import Store
+from depsue.serving.store import MonitorEvent, Store
 
 log = logging.getLogger(__name__)
 FEWEST, MOST = 100, 4000
@@ -53,21 +65,91 @@ SHOWN = 0.05
 """Error rate of the confidence sequences that pages show."""
 AUDITED = 200
 """Decisions of one step whose distributions are computed again."""
+FEWEST_JUDGED = 100
+"""Decisions before which the monitor says that it waits for data."""
+RECENT = 2000
+"""Newest decisions whose mean is looked at beside that of all: a fault may begin late."""
+FEWEST_HELD = 30
+"""Decisions of the holdout before which they are no estimate of pi0's value."""
+AHEAD = 60.0
+"""Seconds by which clocks may differ: a decision that is stamped further ahead is set aside."""
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
+BLIND = 0.1
+"""Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
            "context", "unit", "candidates")  # fmt: skip
 
 
 class MonitorState(StrEnum):
-    """How the policy stands, from good to bad."""
+    """How a service stands, or one test of its monitor; in the order of the metric's numbers."""
 
     HEALTHY = "healthy"
     WATCH = "watch"
     STOPPED = "stopped"
+    NOT_WATCHED = "not_watched"
+    WAITING = "waiting"
+
+    @property
+    def words(self) -> str:
+        """As pages say it."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    MonitorState.WAITING: "Waiting for data",
+    MonitorState.HEALTHY: "Healthy",
+    MonitorState.WATCH: "Watch",
+    MonitorState.STOPPED: "Stopped: current policy serving",
+    MonitorState.NOT_WATCHED: "Not watched: current policy serving",
+}
+
+
+class Permit:
+    """Leave to explore, which runs out.
+
+    A completed look of the monitor extends it. The draw asks for it before every batch, on a clock
+    that only goes forward. So whatever keeps the monitor from looking (a store that cannot be read,
+    an error, too much to read, a thread that hangs) ends the exploration by itself.
+
+    Args:
+        length: seconds from the beginning of a completed look.
+        ticks: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, length: float, ticks: Callable[[], float]) -> None:
+        self._length, self._ticks = length, ticks
+        self._until = -math.inf
+        self._why = "the monitor has not looked yet"
+
+    def extend(self, since: float) -> None:
+        """A look that began at `since`, by the same clock, was completed."""
+        self._until, self._why = since + self._length, ""
+
+    def end(self, why: str) -> None:
+        """Take it back at once."""
+        self._until, self._why = -math.inf, why
+
+    def note(self, why: str) -> None:
+        """A look was not completed; the permit runs on, and if it runs out, this is why."""
+        self._why = why
+
+    @property
+    def left(self) -> float:
+        """Seconds until it runs out; 0 without one."""
+        return max(self._until - self._ticks(), 0.0)
+
+    @property
+    def refusal(self) -> str:
+        """Why the policy must not explore; "" while it may."""
+        if self.left > 0:
+            return ""
+        return self._why or f"no look of the monitor was completed within {self._length:g} s"
 
 
 @dataclass(frozen=True)
 class MonitorFinding:
-    """One test, as it stands.
+    """One test of the monitor, as it stands.
 
     Args:
         name: of what is tested.
@@ -105,6 +187,102 @@ class MonitorPoint:
     margin: float | None
 
 
+@dataclass(frozen=True)
+class PointEstimate:
+    """What the served policy earns and what it is held against: estimates, no test uses them.
+
+    Args:
+        name: of the promise.
+        decisions: of the policy that are counted.
+        value: the mean reward of them; None before there is one.
+        recent: the same of the newest 2,000 or so.
+        floor: the least value that the promise allows: its share of pi0's mean on the holdout, or
+            without a holdout of pi0's value by importance weights; None while that is not known.
+    """
+
+    name: str
+    decisions: int
+    value: float | None
+    recent: float | None
+    floor: float | None
+
+    @property
+    def below(self) -> bool:
+        """Whether a mean lies below the floor."""
+        means = (self.value, self.recent)
+        floor = self.floor
+        return floor is not None and any(mean is not None and mean < floor for mean in means)
+
+    @property
+    def margin(self) -> float | None:
+        """Earned above the floor so far, summed over decisions; None while it is not known."""
+        if self.value is None or self.floor is None:
+            return None
+        return self.decisions * (self.value - self.floor)
+
+    def __str__(self) -> str:
+        value = "not known" if self.value is None else f"{self.value:.4g}"
+        recent = "" if self.recent is None else f", {self.recent:.4g} lately"
+        floor = "not known yet" if self.floor is None else f"{self.floor:.4g}"
+        return f"value {value}{recent}; floor {floor}; {self.decisions:,} decisions"
+
+
+class PromiseValue:
+    """Sums up what a promise's reward was, for `PointEstimate`.
+
+    Args:
+        promise: whose.
+        held_out: whether a holdout measures pi0.
+    """
+
+    def __init__(self, promise: Promise, *, held_out: bool) -> None:
+        self._promise, self._held_out = promise, held_out
+        self._n, self._sum = 0, 0.0
+        self._n_pi0, self._sum_pi0 = 0, 0.0
+        self._newest: deque[tuple[int, float]] = deque()
+        self._n_newest = 0
+
+    def add(self, reward: FloatArray, held: Mask, w0: FloatArray) -> None:
+        """Take in (n,) rewards within their range.
+
+        Args:
+            reward: of decisions of the policy and of its holdout.
+            held: (n,) whether the holdout decided.
+            w0: (n,) weights for pi0, by items.
+        """
+        own = reward[~held]
+        self._n += len(own)
+        self._sum += float(own.sum())
+        if len(own):
+            self._newest.append((len(own), float(own.sum())))
+            self._n_newest += len(own)
+        while self._n_newest - self._newest_first >= RECENT:
+            self._n_newest -= self._newest.popleft()[0]
+        of_pi0 = reward[held] if self._held_out else reward * w0
+        self._n_pi0 += len(of_pi0)
+        self._sum_pi0 += float(of_pi0.sum())
+
+    @property
+    def _newest_first(self) -> float:
+        return self._newest[0][0] if self._newest else math.inf
+
+    @property
+    def estimate(self) -> PointEstimate:
+        """As it stands."""
+        floor, ratio = self._promise.floor.absolute, self._promise.floor.ratio
+        if ratio is not None:
+            known = self._n_pi0 >= FEWEST_HELD
+            floor = ratio * self._sum_pi0 / self._n_pi0 if known else None
+        recent = sum(total for _, total in self._newest) / max(self._n_newest, 1)
+        return PointEstimate(
+            name=self._promise.name,
+            decisions=self._n,
+            value=self._sum / self._n if self._n else None,
+            recent=recent if self._n else None,
+            floor=floor,
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class MonitorEpoch:
     """A stretch of decisions that the monitor judges together.
@@ -113,11 +291,13 @@ class MonitorEpoch:
         served: what serves.
         number: j, from 1, of its round; the share of delta halves with each.
         after: the newest decision before it.
+        id: of the event that began it.
     """
 
     served: ServedPolicy
     number: int
     after: int
+    id: str = ""
 
 
 class Monitor:
@@ -125,41 +305,90 @@ class Monitor:
 
     Args:
         campaign: its promises, its rounds, and the logs that contexts are compared with.
-        settings: waiting time, rule, default, holdout and delta.
+        settings: waiting time, rule, default, holdout, delta, permit and backlog.
         store: where decisions are read.
         events: where epochs are recorded.
+        clock: seconds since 1970, to say when an epoch began.
+        ticks: a monotonic clock, in seconds; the permit goes by it.
     """
 
     def __init__(
-        self, campaign: Campaign, settings: ServingSettings, store: Store, events: EventLog
+        self,
+        campaign: Campaign,
+        settings: ServingSettings,
+        store: Store,
+        events: EventLog,
+        *,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         self._campaign, self._settings, self._store = campaign, settings, store
-        self._events = events
+        self._events, self._clock, self._ticks = events, clock, ticks
         self._epoch: MonitorEpoch | None = None
+        self.permit = Permit(settings.permit, ticks)
+        self.behind = 0
+        """Decisions that the last look took in without coming to an end; 0 if it came to one."""
         self.run: MonitorRun | None = None
         """Of the present epoch; None before the first look."""
 
-    def watches(self, served: ServedPolicy) -> bool:
-        """Whether an epoch of what serves has begun."""
+    def refusal(self, served: ServedPolicy) -> str:
+        """Why a policy must not explore now; "" while it may."""
         epoch = self._epoch
-        return epoch is not None and epoch.served is served
+        if epoch is None or epoch.served is not served:
+            return "the monitor does not watch this policy yet"
+        return self.permit.refusal
 
-    def begin(self, served: ServedPolicy) -> None:
-        """Take up the present epoch of what serves, or begin one; before its first decision."""
-        events = [event for event in self._events.read() if event.round == served.round]
+    def begin(self, served: ServedPolicy, *, stopped: bool) -> None:
+        """Take up the present epoch of what serves, or begin one; before its first decision.
+
+        Args:
+            served: what serves.
+            stopped: whether a stop stands; then an epoch is taken up, and none begins.
+        """
+        events = self._of_round(served)
         earlier = [event for event in events if event.kind != "stop"]
         newest = earlier[-1] if earlier else None
-        if newest is None or newest.kind == "resume" or newest.policy != served.hash:
+        is_new = newest is None or newest.kind == "resume" or newest.policy != served.hash
+        if is_new and not stopped:
             number = 1 + sum(event.kind == "watch" for event in earlier)
-            self._events.add("watch", served, f"epoch {number}", "depsue")
-            events = [event for event in self._events.read() if event.round == served.round]
+            self._events.add([self._first_event(served, newest, f"epoch {number}")])
+            events = self._of_round(served)
         epochs = [event for event in events if event.kind == "watch"]
-        self._epoch = MonitorEpoch(served, len(epochs), epochs[-1].after)
+        own = [event for event in epochs if event.policy == served.hash]
+        if not own:
+            return
+        last = own[-1]
+        epoch = self._epoch
+        if epoch is None or epoch.served is not served or epoch.id != last.id:
+            self.permit.end("the monitor has not looked since this policy began to serve")
+            self._epoch = MonitorEpoch(served, epochs.index(last) + 1, last.after, last.id)
+
+    def _of_round(self, served: ServedPolicy) -> list[MonitorEvent]:
+        return [event for event in self._events.read() if event.round == served.round]
+
+    def _first_event(
+        self, served: ServedPolicy, before: MonitorEvent | None, words: str
+    ) -> MonitorEvent:
+        """Of a new epoch; two services that begin it at once write the same one."""
+        chain = [served.round, served.hash, None if before is None else before.id]
+        digest = hashlib.sha256(msgspec.json.encode(chain)).hexdigest()[:16]
+        return MonitorEvent(
+            id=f"watch-{digest}",
+            at=self._clock(),
+            kind="watch",
+            round=served.round,
+            policy=served.hash,
+            reason=words,
+            by="depsue",
+        )
 
     def look(
         self, served: ServedPolicy, now: float, *, stopped: bool, ending: threading.Event
     ) -> list[MonitorFinding]:
-        """Take in all that has closed; the findings for which the policy must stop.
+        """Take in what has closed; the findings for which the policy must stop.
+
+        A look that came to its end extends the permit. One that takes in as many decisions as the
+        declared backlog without coming to an end takes the permit back; the next look goes on.
 
         Args:
             served: what serves.
@@ -167,23 +396,53 @@ class Monitor:
             stopped: whether it has stopped already; then there is no hurry to say so.
             ending: set when the service ends, however much is left to read.
         """
-        self._events.read()
-        if self._epoch is None:
-            self.begin(served)
+        began = self._ticks()
+        try:
+            run = self._run_of(served, stopped=stopped)
+            if run is None:
+                return []
+            complete = self._taken_in(run, now, stopped=stopped, ending=ending)
+        except Exception as problem:
+            self.permit.note(f"the monitor cannot look: {short(str(problem), 300)}")
+            raise
+        if stopped or run.grave:
+            self.permit.end("the policy was stopped")
+        elif not complete:
+            self.permit.end(f"more than {self._settings.backlog:,} decisions wait to be judged")
+        elif run.blind:
+            self.permit.end(run.blind)
+        else:
+            self.permit.extend(began)
+        return run.grave
+
+    def _run_of(self, served: ServedPolicy, *, stopped: bool) -> MonitorRun | None:
+        self.begin(served, stopped=stopped)  # another service may have begun another epoch
         epoch = self._epoch
-        assert epoch is not None
+        if epoch is None or epoch.served is not served:
+            return None
         if self.run is None or self.run.epoch is not epoch:
             self.run = self._begun(epoch)
-        run = self.run
-        while run.step(self._store, now) and not ending.is_set():
+        return self.run
+
+    def _taken_in(
+        self, run: MonitorRun, now: float, *, stopped: bool, ending: threading.Event
+    ) -> bool:
+        """Take in what has closed; whether that is all."""
+        taken = 0
+        while count := run.step(self._store, now):
+            taken += count
             if run.grave and not stopped:
                 break  # the rest can wait until pi0 decides
-        return run.grave
+            if taken >= self._settings.backlog or ending.is_set():
+                self.behind = taken
+                return False
+        self.behind = 0
+        return True
 
     @property
     def state(self) -> MonitorState:
         """The worst state of any test."""
-        return MonitorState.HEALTHY if self.run is None else self.run.state
+        return MonitorState.WAITING if self.run is None else self.run.state
 
     @property
     def findings(self) -> list[MonitorFinding]:
@@ -200,6 +459,7 @@ class Monitor:
             length=self._length(epoch.served, logs),
             unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
+            leave_out=self._events.set_aside,
         )
 
     def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
@@ -278,11 +538,13 @@ class ClosedDecisions:
         """(w, w0), each (n,): the weights for the policy and for pi0."""
         return weights(self.p_policy, self.p_pi0, self.held, self.holdout, by)
 
-    def usable(self, reward: FloatArray, r_max: float) -> Mask:
-        """(n,) whether reward and probabilities lie in their ranges."""
-        mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & (mixed > 0) & (mixed <= 1 + TOLERANCE)
-        return np.asarray(known & (reward >= 0) & (reward <= r_max))
+    @property
+    def judgeable(self) -> Mask:
+        """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def within(self, promise: Promise) -> Mask:
         """(n,) which decisions a promise is about."""
@@ -368,9 +630,12 @@ class MonitorRun:
         length: decisions that the round is for; starts of a fault are spread over them.
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
+        leave_out: records decisions that are set aside; durable on return.
         points: the live values over time.
         mismatched: rewards that name another item than was decided.
-        unjudged: rewards and probabilities outside their range, which no test can use.
+        unusable: rewards outside their range; each counts at its worst for its promise.
+        unjudged: decisions whose probabilities are outside their range, which no test can use.
+        set_aside: decisions of the policy that were stamped ahead of the clock.
     """
 
     epoch: MonitorEpoch
@@ -380,9 +645,12 @@ class MonitorRun:
     length: int = defaults.WATCHED
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
+    leave_out: Callable[[Sequence[int]], None] = lambda seqs: None
     points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
+    unusable: int = 0
     unjudged: int = 0
+    set_aside: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
@@ -410,7 +678,11 @@ class MonitorRun:
         """Against all promises together, and by part."""
         self._policy = ConfidenceSequence(mapping.r_max)
         self._pi0 = ConfidenceSequence(mapping.r_max)
-        self._margin, self._novel = 0.0, 0
+        self._novel = 0
+        held_out = self.settings.holdout > 0
+        self._values = {
+            promise.name: PromiseValue(promise, held_out=held_out) for promise in self.promises
+        }
         self._limit = FEWEST
         self.after = self.epoch.after
         """The newest decision that was taken in."""
@@ -425,27 +697,35 @@ class MonitorRun:
         """What serves in this epoch."""
         return self.epoch.served
 
-    def step(self, store: Store, now: float) -> bool:
-        """Take in what has closed since; whether there may be more at once."""
+    def step(self, store: Store, now: float) -> int:
+        """Take in what has closed since; how many decisions were read, 0 if there is no more."""
+        ahead = now + AHEAD
         rows, rewards = store.read(
             after=self.after,
             until=now - self.settings.wait,
+            ahead=ahead,
             wait=self.settings.wait,
             columns=COLUMNS,
             limit=self._limit,
         )
         self._limit = min(2 * self._limit, MOST) if len(rows) == self._limit else FEWEST
         if not rows:
-            return False
-        counted = [row for row in rows if self._counts(row)]
+            return 0
+        wrong = [row.seq for row in rows if not (0 <= row.at <= ahead or row.set_aside)]
+        if wrong:
+            self.leave_out(wrong)  # before a later row is judged
+        aside = {*wrong, *(row.seq for row in rows if row.set_aside)}
+        own = [row for row in rows if self._counts(row)]
+        counted = [row for row in own if row.seq not in aside]
         closed = ClosedDecisions.of(counted, rewards) if counted else None
         if closed is not None:
             self._judge(closed)
+        self.set_aside += len(own) - len(counted)
         # rows that were not judged are read again; those that were must not be judged twice
         self.after = int(rows[-1].seq)
         if closed is not None:
             self._note(closed)
-        return True
+        return len(rows)
 
     @property
     def findings(self) -> list[MonitorFinding]:
@@ -454,9 +734,19 @@ class MonitorRun:
             words = "pi0 serves: there is nothing to fall back to"
             return [MonitorFinding("pi0", MonitorState.HEALTHY, words)]
         findings = [_finding(part) for part in self.evidence.parts]
-        if self.unjudged:
-            words = f"{self.unjudged:,} rewards or probabilities are outside their range"
+        for estimate in self.estimates:
+            if estimate.decisions >= FEWEST_JUDGED:
+                state = MonitorState.WATCH if estimate.below else MonitorState.HEALTHY
+                findings.append(MonitorFinding(f"{estimate.name}, mean", state, str(estimate)))
+        if self.unusable:
+            words = f"{self.unusable:,} rewards are outside their range, and count at their worst"
             findings.append(MonitorFinding("unusable rewards", MonitorState.WATCH, words))
+        if self.set_aside:
+            words = f"{self.set_aside:,} decisions are stamped ahead of the clock, and set aside"
+            findings.append(MonitorFinding("clocks", MonitorState.WATCH, words))
+        if self.unjudged:
+            words = f"{self.unjudged:,} decisions have probabilities outside their range"
+            findings.append(MonitorFinding("unusable probabilities", MonitorState.WATCH, words))
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
             findings.append(MonitorFinding("shown items", MonitorState.WATCH, words))
@@ -474,10 +764,35 @@ class MonitorRun:
         return [finding for finding in self.findings if finding.state is MonitorState.STOPPED]
 
     @property
+    def estimates(self) -> list[PointEstimate]:
+        """What each promise's reward was, and its floor."""
+        return [value.estimate for value in self._values.values()]
+
+    @property
+    def waits(self) -> bool:
+        """Whether too little was judged to say anything: of any promise, or in all."""
+        return self.evidence.n < FEWEST_JUDGED or not self.evidence.judges_all
+
+    @property
+    def blind(self) -> str:
+        """Why what was read does not amount to watching; "" if it does."""
+        if any(math.isnan(part.log_evidence) for part in self.evidence.parts):
+            return "the evidence is not a number"
+        read, lost = self.evidence.n + self.set_aside, self.unjudged + self.set_aside
+        if lost < FEWEST_JUDGED or lost <= BLIND * read:
+            return ""
+        return (
+            f"{lost:,} of {read:,} decisions cannot be judged: {self.set_aside:,} are stamped "
+            f"ahead of the clock, {self.unjudged:,} have probabilities outside their range; mend "
+            "that, then stop the policy and resume it"
+        )
+
+    @property
     def state(self) -> MonitorState:
-        """The worst state of any test."""
-        states = {finding.state for finding in self.findings}
-        return next(state for state in reversed(MonitorState) if state in states)
+        """The worst of any test; where all are well, whether enough was judged to say so."""
+        worst = max((finding.state for finding in self.findings), key=list(MonitorState).index)
+        waits = self.waits and worst is MonitorState.HEALTHY
+        return MonitorState.WAITING if waits else worst
 
     def _counts(self, row: Any) -> bool:
         """Restricted rows, and those of the fallback, say nothing of the certified policy."""
@@ -486,23 +801,22 @@ class MonitorRun:
         same = same and (served.is_pi0 or row.holdout == self.settings.holdout)
         return same and row.decided_by != "pi0" and row.candidates is None
 
-    def _reward(self, closed: ClosedDecisions) -> FloatArray:
-        """(n,) the reward that the campaign goes by."""
+    def _reward(self, closed: ClosedDecisions, promise: Promise | None = None) -> FloatArray:
+        """(n,) the reward that a promise is about; without one, that the campaign goes by."""
         mapping = self.served.mapping
+        if promise is not None and promise.reward is not None:
+            return rewards_by_rule(closed.ids, closed.rewards, promise.reward, self.settings)
         raw = rewards_by_rule(closed.ids, closed.rewards, mapping.reward, self.settings)
         return used_reward(raw, mapping)
 
     def _judge(self, closed: ClosedDecisions) -> None:
         """Add rows to the evidence, all or none."""
-        reward, unjudged = self._reward(closed), 0
+        judgeable, unusable = closed.judgeable, 0
         rewards, within = {}, {}
         for promise in self.promises:
-            earned = reward
-            if promise.reward is not None:
-                earned = rewards_by_rule(closed.ids, closed.rewards, promise.reward, self.settings)
-            mask, usable = closed.within(promise), closed.usable(earned, self._r_max(promise))
-            unjudged += int((mask & ~usable).sum())
-            rewards[promise.name], within[promise.name] = earned, mask & usable
+            reward, mask = self._reward(closed, promise), closed.within(promise) & judgeable
+            rewards[promise.name], within[promise.name] = reward, mask
+            unusable += int((mask & ~in_range(reward, self._r_max(promise))).sum())
         audited, places, wrong = self._audited(closed)
         self.evidence.add(
             JudgedRows(
@@ -519,7 +833,8 @@ class MonitorRun:
                 wrong=wrong,
             )
         )
-        self.unjudged += unjudged
+        self.unusable += unusable
+        self.unjudged += int((~judgeable).sum())
 
     def _r_max(self, promise: Promise) -> float:
         """The largest reward that a promise is about."""
@@ -534,7 +849,9 @@ class MonitorRun:
         place = np.argsort(self._order)[closed.action[sample]]
         rows = np.arange(len(sample))
         p = pi[rows, place]
-        wrong = int((~(np.abs(p / closed.propensity[sample] - 1) <= TOLERANCE)).sum())
+        logged = closed.propensity[sample]
+        right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
+        wrong = int((~right).sum())  # and so is what is not a number
         below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
@@ -550,7 +867,8 @@ class MonitorRun:
             for row in closed.rewards
         )
         reward = self._reward(closed)
-        usable = closed.usable(reward, self.served.mapping.r_max)
+        judgeable = closed.judgeable
+        usable = judgeable & in_range(reward, self.served.mapping.r_max)
         held, own, action = closed.held & usable, ~closed.held & usable, closed.action
         self._policy.add(reward[own])
         if held.any():
@@ -558,10 +876,12 @@ class MonitorRun:
         self._novel += int((self.served.catalogue.novel[action] & own).sum())
         self.shown += np.bincount(action[own], minlength=len(self.shown))
         self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
-        w, w0 = closed.weighed("items")
-        floor = self.promises[0].floor
-        need = (floor.ratio or 0.0) * w0 * reward + (floor.absolute or 0.0)
-        self._margin += float((w * reward - need)[usable].sum())
+        with np.errstate(all="ignore"):  # of rows that cannot be judged
+            _, w0 = closed.weighed("items")
+        for promise in self.promises:
+            earned = self._reward(closed, promise)
+            mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
+            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask])
         n = self._policy.n
         if not n or (self.points and n < 1.02 * self.points[-1].n):
             return
@@ -572,9 +892,14 @@ class MonitorRun:
                 policy=self._policy.limits,
                 pi0=self._pi0.limits if self._pi0.n else None,
                 novelty=self._novel / n,
-                margin=self._margin if not math.isnan(self._margin) else None,
+                margin=self.estimates[0].margin,
             )
         )
+
+
+def in_range(reward: FloatArray, r_max: float) -> Mask:
+    """(n,) which rewards lie in [0, r_max]."""
+    return np.asarray((reward >= 0) & (reward <= r_max))
 
 
 def _finding(part: PartEvidence) -> MonitorFinding:

@@ -19,8 +19,10 @@ from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.mapping import LogMapping
-from depsue.errors import DataError, short
+from depsue.errors import DataError, ModelMissing, PolicyError, short
+from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
+from depsue.savable import hash_of
 
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
@@ -33,7 +35,7 @@ class ServedPolicy:
     """What serves; it never changes, another takes its place.
 
     Args:
-        round: that deployed it; 0 before the first deployment.
+        round: in which it serves; 0 before the first deployment.
         hash: of the policy.
         what: certified, certain or pi0.
         novelty: its nu.
@@ -42,6 +44,9 @@ class ServedPolicy:
         catalogue: the items.
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
+        made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
+        missing: why no decision can be made at all, such as a model of the team's that is not at
+            hand; "" if nothing is missing.
     """
 
     round: int
@@ -53,6 +58,8 @@ class ServedPolicy:
     catalogue: Catalogue
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
+    made_in: int = 0
+    missing: str = ""
 
     @property
     def is_pi0(self) -> bool:
@@ -118,12 +125,14 @@ def load_served(campaign: Campaign) -> ServedPolicy:
     k, hash = what_serves(campaign)
     at = max(k - 1, 0)
     catalogue = campaign.files.items(at)
-    choice = campaign.choice_of(max(k, 1), hash)
     pi0 = campaign.pi0_today(at)
-    if choice.what == "pi0":
-        policy = pi0
+    if hash in (campaign.terms.pi0, hash_of(pi0)):  # needs no certificate, whatever became of one
+        policy, choice, made_in = pi0, PI0, 0
     else:
-        policy = campaign.widened(campaign.policy(max(k, 1), hash), catalogue)
+        made_in, choice = campaign.made_in(max(k, 1), hash)
+        loaded = campaign.policy(max(k, 1), hash)
+        policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
+    mapping = campaign.files.mapping(at)
     return ServedPolicy(
         round=k,
         hash=hash,
@@ -132,9 +141,24 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         policy=policy,
         pi0=pi0,
         catalogue=catalogue,
-        mapping=campaign.files.mapping(at),
-        credits=_credits(campaign, hash),
+        mapping=mapping,
+        credits={} if choice.what == "pi0" else _credits(campaign, hash),
+        made_in=made_in,
+        missing=_missing(policy, pi0, mapping),
     )
+
+
+def _missing(policy: BasePolicy, pi0: BasePolicy, mapping: LogMapping) -> str:
+    """What no request can be decided without, and is not here; "" if there is nothing."""
+    reader = ContextReader(mapping)
+    for answering in (pi0, policy):
+        try:
+            answering.probabilities(reader.contexts([reader.example]))
+        except ModelMissing as problem:
+            return str(problem)
+        except PolicyError:  # about this context alone
+            continue
+    return ""
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:

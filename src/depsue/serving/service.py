@@ -4,6 +4,15 @@ A service joins four parts, each of which knows its own work only: the `Worker` 
 the `Monitor` watches, `Stops` remembers why pi0 decides in place of the policy, and the ledger says
 which policy serves. Once a second one thread, the watcher, asks the ledger for a newer policy,
 settles stops with other services, and lets the monitor look.
+
+**Who decides** is asked in one place, `Service.who_decides`. Every batch is drawn by its answer;
+`Service.status`, which pages, /readyz and metrics read, repeats it. The policy decides only if
+
+1. every stop that is known here was named by a resume, and the stops of before could be read,
+2. decisions can be stored, and
+3. the monitor watches this policy, and its permit has not run out.
+
+Else pi0 decides, and the status says why.
 """
 
 from __future__ import annotations
@@ -12,22 +21,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.secret import secret_of
 from depsue.errors import DepsueError, require
 from depsue.serving.joining import reported_rewards
 from depsue.serving.messages import RewardReport
-from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
+from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState, PointEstimate
 from depsue.serving.served import ServedPolicy, load_served, what_serves
-from depsue.serving.settings import SPOOL, ServingSettings, store_address
-from depsue.serving.stops import EventLog, Stops
+from depsue.serving.settings import ServingSettings, store_address
+from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Spool
+from depsue.serving.writing import Journal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -35,17 +46,57 @@ REFRESH = 1.0
 
 
 @dataclass(frozen=True)
+class WhoDecides:
+    """Who decides now, and why.
+
+    Args:
+        who: "policy", "pi0" or, where decisions are refused, "nobody".
+        why: in words.
+        fallback: whether pi0 decides in place of the policy that is deployed.
+    """
+
+    who: Literal["policy", "pi0", "nobody"]
+    why: str
+    fallback: bool = False
+
+
+@dataclass(frozen=True)
+class PermitStatus:
+    """Whether the policy may explore.
+
+    Args:
+        until: when the permit runs out if no look follows, in seconds since 1970; None without one.
+        refusal: why there is none; "" while there is.
+    """
+
+    until: float | None
+    refusal: str
+
+
+@dataclass(frozen=True)
 class MonitorStatus:
     """How the monitor stands.
 
     Args:
-        state: of the policy.
-        stopped: why pi0 decides in place of the policy; "" while the policy decides.
+        permit: whether the policy may explore.
+        judged: decisions of the policy and its holdout that were judged, since it began to serve.
+        behind: decisions that the last look took in without coming to an end; 0 if it came to one.
+        set_aside: decisions that are stamped ahead of the clock, and are not judged.
+        unusable: rewards outside their range; each counts at its worst for its promise.
+        unjudged: decisions whose probabilities are outside their range, which no test can use.
+        mismatched: rewards that name another item than was decided.
+        values: what each promise's reward was, and its floor.
         tests: every one, as it stands.
     """
 
-    state: MonitorState
-    stopped: str
+    permit: PermitStatus
+    judged: int
+    behind: int
+    set_aside: int
+    unusable: int
+    unjudged: int
+    mismatched: int
+    values: list[PointEstimate]
     tests: list[MonitorFinding]
 
 
@@ -54,12 +105,16 @@ class StoreStatus:
     """How the store stands.
 
     Args:
-        gone: why it cannot be written to; "" while it can.
-        spooled: whether something waits in the spool.
+        gone: why it does not answer; "" while it does.
+        journalled: decisions and rewards in the journal, which wait for it.
+        damaged: lines of the journal that could not be read, and were set aside.
+        twins: keys with a second decision, made while the store was gone.
     """
 
     gone: str
-    spooled: bool
+    journalled: int
+    damaged: int
+    twins: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +123,14 @@ class ServiceStatus:
 
     Args:
         campaign: its name.
-        round, policy, what, novelty: of what serves.
+        state, says: one of five states, as a word and as pages say it.
+        reason: why it is in that state, in words.
+        decides: who decides now, and why; the draw goes by the same answer.
+        stops: those that no resume has named, oldest first; a resume sends their ids.
+        ready: whether a decision can be made now; not_ready: why not, "" if it can.
+        round: the round that is served in.
+        policy, what, novelty: of what is deployed in it.
+        made_in: the round that made that policy: an earlier one after a rollback; 0 for pi0.
         holdout: share of traffic that stays on pi0.
         monitor, store: how they stand.
         problem: why a newer policy is not served; "" if there is none.
@@ -76,10 +138,18 @@ class ServiceStatus:
     """
 
     campaign: str
+    state: MonitorState
+    says: str
+    reason: str
+    decides: WhoDecides
+    stops: list[StopStatus]
+    ready: bool
+    not_ready: str
     round: int
     policy: str
     what: str
     novelty: float
+    made_in: int
     holdout: float
     monitor: MonitorStatus
     store: StoreStatus
@@ -95,6 +165,7 @@ class Service:
         settings: what is declared.
         store: the address of the decisions; None is a file in the campaign's folder.
         clock: seconds since 1970; decisions, rewards and waiting times go by it.
+        ticks: a monotonic clock, in seconds; the monitor's permit goes by it.
         refresh: seconds between two turns of the watcher.
     """
 
@@ -105,6 +176,7 @@ class Service:
         *,
         store: str | None = None,
         clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
         refresh: float = REFRESH,
     ) -> None:
         self.campaign, self.settings = campaign, settings
@@ -112,29 +184,27 @@ class Service:
         folder, address = campaign.files.folder, store_address(campaign, store)
         self.store = Store(address, campaign.name, writing=True)
         self.reader = Store(address, campaign.name)
-        self.spool = Spool(folder / SPOOL)
+        self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)
         self.problem = ""
         """Why a newer policy is not served; "" if there is none."""
         self.worker = Worker(
             self.store,
-            Store(address, campaign.name),  # the worker's thread has a connection of its own
-            self.spool,
+            self.journal,
             lambda: self.served,
             self.fallback,
             settings,
+            secret_of(campaign),
             clock=clock,
         )
-        self._events = EventLog(self.reader, self.worker.writer.record_event)
-        self.monitor = Monitor(campaign, settings, self.reader, self._events)
-        self._stops = Stops(
-            folder,
-            self._events,
-            lambda: self.served,
-            self.monitor.begin,
-            alone=self.store.is_file,
+        self._events = EventLog(self.reader, self.worker.writer.record)
+        self.monitor = Monitor(
+            campaign, settings, self.reader, self._events, clock=clock, ticks=ticks
         )
+        self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
         self._ending = threading.Event()
+        # the watcher looks, and so does a person's request that resumes the policy
+        self._turning = threading.Lock()
         self._held = ExitStack()
         self._watcher = threading.Thread(target=self._watch, name="depsue-watcher", daemon=True)
 
@@ -146,11 +216,9 @@ class Service:
             found=f"another process serves {self.campaign.name!r} from {self.store.name}",
             cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
         )
-        self._stops.remember()  # before the first decision, whether the store is there or not
+        self._stops.read_disk()  # whether the store is there or not
         self.worker.start()
-        self._stops.remember_recorded()
-        with suppress(StoreGone):  # then pi0 decides until it is back
-            self.monitor.begin(self.served)
+        self.turn()  # a first look; where it cannot come to an end, pi0 decides until one does
         self._watcher.start()
 
     def close(self) -> None:
@@ -163,29 +231,94 @@ class Service:
 
     @property
     def stopped(self) -> str:
-        """Why pi0 decides in place of the policy; "" while the policy decides."""
+        """Why the policy was stopped; "" if every stop was named by a resume."""
         return self._stops.reason
+
+    def who_decides(self) -> WhoDecides:
+        """Who decides now: every batch is drawn by this answer."""
+        served, gone = self.served, self.worker.gone
+        if gone and self.settings.on_gone == "stop":
+            return WhoDecides("nobody", f"decisions cannot be stored: {gone}")
+        stopped = self.stopped or self._stops.unread
+        if stopped:
+            return WhoDecides("pi0", stopped, fallback=True)
+        if gone:
+            return WhoDecides("pi0", f"the store of decisions is gone: {gone}", fallback=True)
+        if not self.worker.writer.live:
+            return WhoDecides("pi0", "decisions in the journal wait for the store", fallback=True)
+        if served.is_pi0:
+            why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
+            return WhoDecides("pi0", why)
+        refusal = self.monitor.refusal(served)
+        if refusal:
+            return WhoDecides("pi0", f"not watched: {refusal}", fallback=True)
+        return WhoDecides("policy", f"{served.what}, of round {served.made_in}")
 
     @property
     def state(self) -> MonitorState:
-        """How the policy stands."""
-        return MonitorState.STOPPED if self.stopped else self.monitor.state
+        """How the service stands."""
+        return self._stands(self.who_decides())[0]
+
+    def _stands(self, decider: WhoDecides) -> tuple[MonitorState, str]:
+        """(state, why) that follow from who decides."""
+        if self.stopped:
+            return MonitorState.STOPPED, self.stopped
+        if decider.fallback or decider.who == "nobody":
+            return MonitorState.NOT_WATCHED, decider.why
+        state = self.monitor.state
+        if state is MonitorState.WAITING:
+            run = self.monitor.run
+            judged = 0 if run is None else run.evidence.n
+            return state, f"{judged:,} decisions were judged so far"
+        if state is MonitorState.HEALTHY:
+            return state, "no evidence of a breach"
+        return state, "; ".join(str(test) for test in self.monitor.findings if test.state is state)
 
     @property
     def status(self) -> ServiceStatus:
         """Where the service stands."""
-        served = self.served
+        served, decider = self.served, self.who_decides()
+        state, reason = self._stands(decider)
+        not_ready = decider.why if decider.who == "nobody" else served.missing
         return ServiceStatus(
             campaign=self.campaign.name,
+            state=state,
+            says=state.words,
+            reason=reason,
+            decides=decider,
+            stops=self._stops.standing,
+            ready=not not_ready,
+            not_ready=not_ready,
             round=served.round,
             policy=served.hash,
             what=served.what,
             novelty=served.novelty,
+            made_in=served.made_in,
             holdout=self.settings.holdout,
-            monitor=MonitorStatus(self.state, self.stopped, self.monitor.findings),
-            store=StoreStatus(self.worker.gone, self.spool.waiting),
+            monitor=self._monitor_status(),
+            store=StoreStatus(
+                self.worker.gone,
+                self.journal.waiting,
+                self.journal.damaged,
+                self.worker.writer.twins,
+            ),
             problem=self.problem,
             waiting=self.worker.waiting,
+        )
+
+    def _monitor_status(self) -> MonitorStatus:
+        run, permit = self.monitor.run, self.monitor.permit
+        refusal, left = self.monitor.refusal(self.served), permit.left
+        return MonitorStatus(
+            permit=PermitStatus(None if refusal else self._clock() + left, refusal),
+            judged=0 if run is None else run.evidence.n,
+            behind=self.monitor.behind,
+            set_aside=0 if run is None else run.set_aside,
+            unusable=0 if run is None else run.unusable,
+            unjudged=0 if run is None else run.unjudged,
+            mismatched=0 if run is None else run.mismatched,
+            values=[] if run is None else run.estimates,
+            tests=self.monitor.findings,
         )
 
     @property
@@ -193,13 +326,20 @@ class Service:
         """Epochs, stops and resumptions, oldest first, as they were last read."""
         return list(self._events.newest)
 
-    def stop_policy(self, reason: str, by: str) -> None:
-        """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
-        self._stops.stop(reason, by)
+    def stop_policy(self, reason: str, by: str) -> StopStatus:
+        """Let pi0 decide from now on, also after a restart, until a resume names this stop."""
+        return self._stops.stop(reason, by)
 
-    def resume_policy(self, reason: str, by: str) -> None:
-        """Let the policy decide again, watched anew."""
-        self._stops.resume(reason, by)
+    def resume_policy(self, stops: Sequence[str], reason: str, by: str) -> None:
+        """Name stops; once none is left the policy decides again, watched anew.
+
+        Args:
+            stops: ids that the author saw, as `status` lists them.
+            reason: in words.
+            by: who.
+        """
+        self._stops.resume(stops, reason, by)
+        self.turn()  # the monitor looks first
 
     def rewards(self, reports: Sequence[RewardReport]) -> list[Reward]:
         """Rewards as they are stored; a DataError for what the campaign cannot use."""
@@ -207,10 +347,8 @@ class Service:
 
     def fallback(self) -> str:
         """Why pi0 decides in place of the policy; "" if it does not."""
-        if self.stopped:
-            return self.stopped
-        # a policy never decides unwatched: a newer one waits until its epoch is recorded
-        return "" if self.monitor.watches(self.served) else "the monitor does not watch yet"
+        decider = self.who_decides()
+        return decider.why if decider.fallback else ""
 
     def take_up(self) -> None:
         """Serve what the ledger says; the last good policy goes on where that one is damaged."""
@@ -224,7 +362,7 @@ class Service:
                 log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
-        self.monitor.begin(served)  # before its first decision
+        self.monitor.begin(served, stopped=bool(self.stopped))  # before its first decision
         self.served, self.problem = served, ""
         log.info(
             "policy", extra={"round": served.round, "policy": served.hash, "what": served.what}
@@ -238,22 +376,26 @@ class Service:
             stopped=bool(self.stopped),
             ending=self._ending,
         )
-        if grave and not self.stopped:
-            self.stop_policy("; ".join(str(finding) for finding in grave), "the monitor")
+        run = self.monitor.run
+        if grave and run is not None and not self.stopped:
+            # the id is of the evidence: who resumes names it once, whichever service stopped first
+            reason = "; ".join(str(finding) for finding in grave)
+            self._stops.stop(reason, "the monitor", id=f"monitor-{run.epoch.id}")
 
     def turn(self) -> None:
         """One turn of the watcher: each step is tried, whatever became of the one before."""
-        for step in (self.take_up, self._stops.settle, self.look):
-            try:
-                step()
-            except StoreGone:
-                continue
-            except DepsueError as problem:
-                log.error("watch failed", extra={"found": str(problem)})
-            except Exception:  # the watcher must not die
-                log.exception("watch failed")
+        with self._turning:
+            for step in (self.take_up, self._stops.settle, self.look):
+                try:
+                    step()
+                except StoreGone:
+                    continue
+                except DepsueError as problem:
+                    log.error("watch failed", extra={"found": str(problem)})
+                except Exception:  # the watcher must not die; the permit runs out by itself
+                    log.exception("watch failed")
 
     def _watch(self) -> None:
         torch.set_num_threads(1)
-        while not self._ending.wait(self._refresh):
+        while not self._ending.wait(0 if self.monitor.behind else self._refresh):
             self.turn()

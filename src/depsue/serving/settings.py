@@ -12,14 +12,17 @@ from typing import Any
 
 from depsue import codec, defaults
 from depsue.campaigns import Campaign
+from depsue.data.mapping import LogMapping
 from depsue.errors import FileError, is_real, require, require_delta, short
 from depsue.files import write_file
 
 STORE = "decisions.db"
+JOURNAL = "journal"
 SPOOL = "spool"
-STOPPED = "stopped.json"
-STOPPED_BEFORE = "tripped.json"
-"""What that file was called in the first version."""
+"""What the journal was called in the first version."""
+STOPS = "stops.jsonl"
+STOPPED, STOPPED_BEFORE = "stopped.json", "tripped.json"
+"""Where earlier versions wrote a stop."""
 FILE = "serving.json"
 RULES = ("first", "largest", "sum")
 
@@ -35,7 +38,9 @@ class ServingSettings:
         holdout: share of traffic that stays on pi0.
         delta: how often the monitor may raise a false alarm, over the campaign's life.
         cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
-        on_gone: while the store is gone, go on from "pi0" into a spool, or "stop".
+        permit: seconds for which the policy explores after a completed look of the monitor.
+        backlog: closed decisions that may wait for the monitor while the policy explores.
+        on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
     """
@@ -46,6 +51,8 @@ class ServingSettings:
     holdout: float = defaults.HOLDOUT
     delta: float = defaults.FALSE_ALARMS
     cycle: float = defaults.CYCLE
+    permit: float = defaults.PERMIT
+    backlog: int = defaults.BACKLOG
     on_gone: str = defaults.ON_GONE
     most_waiting: int = defaults.MOST_WAITING
     pi0_url: str | None = None
@@ -60,6 +67,10 @@ class ServingSettings:
              self.holdout),
             (is_real(self.cycle) and 0 < self.cycle <= 3.2e7, "cycle: up to a year, in seconds",
              self.cycle),
+            (is_real(self.permit) and 2 <= self.permit <= 86400,
+             "permit: 2 s to a day; the monitor looks once a second", self.permit),
+            (1000 <= self.backlog <= 10_000_000, "backlog: 1,000 to 10,000,000 decisions",
+             self.backlog),
             (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
             (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
              self.most_waiting),
@@ -75,7 +86,7 @@ LASTING = ("wait", "default_reward", "combine")
 
 
 def declared(
-    folder: Path, options: dict[str, Any], *, begun: bool, window: float | None = None
+    folder: Path, options: dict[str, Any], *, begun: bool, mapping: LogMapping | None = None
 ) -> ServingSettings:
     """The settings of a campaign: as declared before, changed by the options of now.
 
@@ -83,9 +94,10 @@ def declared(
         folder: of the campaign.
         options: settings by name, those that change.
         begun: whether decisions were made; what decides their rewards then stays as it is.
-        window: seconds until a reward is complete, as the campaign's mapping declares; None if it
-            does not, and then `wait` declares it.
+        mapping: of the campaign's logs. It declares the range of rewards and, where it has a
+            window, until when they are complete; else `wait` declares that.
     """
+    window = None if mapping is None else mapping.window
     require(
         window is None or options.get("wait", window) == window,
         "rewards count within the window that the campaign's mapping declares",
@@ -103,9 +115,23 @@ def declared(
             cure="leave it out, or begin a new campaign",
         )
     settings = replace(before or ServingSettings(), **options)
+    if mapping is not None and (before is None or "default_reward" in options):
+        _require_in_range(settings.default_reward, mapping)
     if settings != before:
         write_file(path, codec.encode(settings, indent=1).encode())
     return settings
+
+
+def _require_in_range(default: float, mapping: LogMapping) -> None:
+    """Refuse a default reward that no decision can have."""
+    used = default + mapping.shift
+    require(
+        used >= 0 and (used <= mapping.r_max or mapping.cap is not None),
+        f"the default reward must lie in [0, {mapping.r_max:g}], as rewards do"
+        + (f", after the mapping's shift of {mapping.shift:g}" if mapping.shift else ""),
+        found=f"--default-reward {default:g}",
+        cure="declare what a decision without a reward earns, in the units of the logs",
+    )
 
 
 def store_address(campaign: Campaign, store: str | None) -> str:

@@ -1,47 +1,65 @@
-"""Stops and resumptions: why pi0 decides in place of the policy, remembered whatever happens.
+"""Stops and resumes: two sets that only grow, and from which it follows whether pi0 must decide.
 
-A stop is written to two places: to a file beside the campaign, so that it holds although the store
-is gone, and to the store's events, so that other services on the same store hold it too. Either is
-enough to stop the policy again after a restart. Only a person resumes the policy, and only while
-the store can record it.
+Every stop has an id. A resume names the ids of the stops that its author saw. Exploration is
+stopped while there is a stop that no resume names. So neither order nor clock matters, nor how
+often something is recorded: what is known here, in the store and on this machine's disk is joined
+(a union), and a union never turns a stop into a resume.
+
+**Where they are.** In the store, as events, so that every service learns of them; and in a file
+beside the campaign, one line each, synced, so that a stop holds although the store is gone. A stop
+is acknowledged once it is in one of the two. If neither can be written, it holds in this process,
+and the answer says that it is not durable. `Stops.settle` copies what one of the places lacks.
+
+**At the start** both are read before the first decision. Until both could be read, pi0 decides. A
+line of the file that cannot be read counts as a stop.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, Protocol
 
-from depsue.errors import ConfigError, FileError, require
-from depsue.files import write_file
+from depsue import codec
+from depsue.errors import DepsueError, FileError, require, short
+from depsue.files import PRIVATE, sync_folder
 from depsue.serving.served import ServedPolicy
-from depsue.serving.settings import STOPPED, STOPPED_BEFORE
-from depsue.serving.store import EventKind, MonitorEvent, Store, StoreGone
+from depsue.serving.settings import STOPPED, STOPPED_BEFORE, STOPS
+from depsue.serving.store import MonitorEvent, Store, StoreGone
 
 log = logging.getLogger(__name__)
+Place = Literal["store", "disk", "nowhere"]
+"""Where a stop is durable."""
 
 
-class RecordsEvents(Protocol):
-    """Records an event; a StoreGone if it cannot be done now."""
+class HoldsEvents(Protocol):
+    """Where all services of a campaign find its stops and resumes."""
 
-    def __call__(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
-        """Record it; durable on return."""
+    def read(self) -> list[MonitorEvent]:
+        """All events, oldest first; a StoreGone if they cannot be read now."""
+
+    def add(self, events: Sequence[MonitorEvent]) -> None:
+        """Record events; those whose ids are known stay as they are. Durable on return."""
 
 
 class EventLog:
-    """The epochs, stops and resumptions of a campaign.
+    """The epochs, stops and resumes of a campaign, in its store.
 
     Args:
         store: where they are read.
-        record: writes one; the writer's, because it alone writes to the store.
+        record: has something written to the store; the writer's, because it alone writes.
     """
 
-    def __init__(self, store: Store, record: RecordsEvents) -> None:
+    def __init__(self, store: Store, record: Callable[[Callable[[Store], None]], None]) -> None:
         self._store, self._record = store, record
         self.newest: list[MonitorEvent] = []
         """All events, oldest first, as they were last read."""
@@ -51,134 +69,348 @@ class EventLog:
         self.newest = self._store.events()
         return self.newest
 
-    def add(self, kind: EventKind, served: ServedPolicy, reason: str, by: str) -> None:
-        """Record an event about what serves."""
-        self._record(kind, served.round, served.hash, reason, by)
+    def add(self, events: Sequence[MonitorEvent]) -> None:
+        """Record events; those whose ids are known stay as they are. Durable on return."""
+        self._record(lambda store: store.add_events(events))
+
+    def set_aside(self, seqs: Sequence[int]) -> None:
+        """Record decisions that the monitor leaves out; durable on return."""
+        self._record(lambda store: store.set_aside(seqs))
 
 
-class Stop(NamedTuple):
-    """A stop that waits to be recorded."""
+@dataclass(frozen=True)
+class StopStatus:
+    """A stop that no resume has named.
 
+    Args:
+        id: a resume names it.
+        at: when, in seconds since 1970.
+        reason: in words.
+        by: who stopped the policy.
+        durable: where it will be found after a restart: "store", "disk", or "nowhere".
+    """
+
+    id: str
+    at: float
     reason: str
     by: str
+    durable: Place
+
+
+class StopSet:
+    """Stops and resumes: it grows, and knows which stops stand.
+
+    Args:
+        events: stops and resumes, in any order, however often; others are left out.
+    """
+
+    def __init__(self, events: Iterable[MonitorEvent] = ()) -> None:
+        self.events = {event.id: event for event in events if event.kind in ("stop", "resume")}
+        named = {id for event in self.events.values() for id in event.stops}
+        self.stops = {event.id for event in self.events.values() if event.kind == "stop"}
+        self.standing = tuple(
+            sorted(
+                (self.events[id] for id in self.stops - named),
+                key=lambda event: (event.at, event.id),
+            )
+        )
+
+    def joined(self, events: Iterable[MonitorEvent]) -> StopSet:
+        """The union; what is known stays as it is."""
+        return StopSet([*events, *self.events.values()])
+
+    def missing_from(self, ids: Iterable[str]) -> list[MonitorEvent]:
+        """What is here and not among the ids; stops first."""
+        missing = [event for id, event in self.events.items() if id not in set(ids)]
+        return sorted(missing, key=lambda event: event.kind != "stop")
+
+
+class StopFile:
+    """Stops and resumes on this machine's disk, a line each.
+
+    Several services may append to one file: each line is one write, between two line breaks, so
+    that half a line of a process that died spoils no other.
+
+    Args:
+        folder: of the campaign.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._before = folder / STOPS, (folder / STOPPED, folder / STOPPED_BEFORE)
+        self._size: int | None = None
+
+    def read(self) -> list[MonitorEvent]:
+        """All of them; a FileError if the file is there and cannot be read."""
+        text = _bytes(self._path) or b""
+        lines = text.split(b"\n")
+        if self._size is not None:
+            lines = lines[:-1]  # another service may be about to write the last one
+        self._size = len(text)
+        return [_event(line) for line in lines if line.strip()]
+
+    def read_before(self) -> list[MonitorEvent]:
+        """Stops in the files of earlier versions: a stop of before stays a stop."""
+        texts = [(path, _bytes(path)) for path in self._before]
+        return [_stop_before(path, text) for path, text in texts if text is not None]
+
+    def remove_before(self) -> None:
+        """Forget the files of earlier versions, once their stops are in this one."""
+        for path in self._before:
+            path.unlink(missing_ok=True)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether it is of another length than when it was read."""
+        try:
+            return self._path.stat().st_size != self._size
+        except OSError:
+            return self._size != 0
+
+    def add(self, events: Sequence[MonitorEvent]) -> None:
+        """Append events, synced; a FileError if that cannot be done."""
+        lines = [codec.encode(replace(event, seq=0, after=0)).encode() for event in events]
+        try:
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
+            try:
+                for line in lines:
+                    whole = b"\n" + line + b"\n"
+                    if os.write(file, whole) != len(whole):
+                        raise OSError("no room for the whole line")
+                os.fsync(file)
+            finally:
+                os.close(file)
+            sync_folder(self._path.parent)
+        except OSError as problem:
+            raise FileError(
+                "a stop is written to disk",
+                found=f"{self._path}: {problem.strerror or problem}",
+                cure="make room on the disk, or make the folder writable",
+            ) from problem
 
 
 class Stops:
     """Whether the policy is stopped, and why.
 
     Args:
-        folder: of the campaign.
-        events: of the campaign.
+        file: on this machine's disk.
+        events: of the campaign, in the store.
         served: says what serves now.
-        before_resuming: begins a new epoch of the monitor; called once a resumption is recorded
-            and before the policy decides, so that it never decides unwatched.
-        alone: whether no other service uses the store.
+        clock: seconds since 1970; only to say when.
     """
 
     def __init__(
         self,
-        folder: Path,
-        events: EventLog,
+        file: StopFile,
+        events: HoldsEvents,
         served: Callable[[], ServedPolicy],
-        before_resuming: Callable[[ServedPolicy], None],
         *,
-        alone: bool,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._file, self._file_before = folder / STOPPED, folder / STOPPED_BEFORE
-        self._events, self._served = events, served
-        self._before_resuming, self._alone = before_resuming, alone
-        self._reason = ""
-        self._unrecorded: Stop | None = None
+        self._file, self._events, self._served, self._clock = file, events, served, clock
+        self._known = StopSet()
+        self._on_disk: set[str] = set()
+        self._in_store: set[str] = set()
+        self._unread = {"disk": "not read yet", "store": "not read yet"}
         # a person stops or resumes in a thread of the web server, the monitor in its own
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+
+    @property
+    def standing(self) -> list[StopStatus]:
+        """Stops that no resume has named, oldest first."""
+        return [
+            StopStatus(event.id, event.at, event.reason, event.by, self._place(event.id))
+            for event in self._known.standing
+        ]
 
     @property
     def reason(self) -> str:
-        """Why pi0 decides in place of the policy; "" while the policy decides."""
-        return self._reason
+        """Why pi0 decides in place of the policy; "" if nothing stops it."""
+        return "; ".join(event.reason or "stopped" for event in self._known.standing)
 
-    def remember(self) -> None:
-        """Take up a stop of before, from this machine's disk; without the store."""
-        with suppress(FileNotFoundError):
-            self._file_before.rename(self._file)
-        if self._file.exists():
-            self._reason = _reason_in(self._file)
+    @property
+    def unread(self) -> str:
+        """Why the stops of before are not known yet; "" once they are."""
+        if not self._unread:
+            return ""
+        why = "; ".join(f"{place}: {problem}" for place, problem in self._unread.items())
+        return f"the stops of before cannot be read ({why})"
 
-    def remember_recorded(self) -> None:
-        """Take up a stop of before, from the store."""
-        try:
-            self._reason = self._reason or self._recorded()
-        except StoreGone:
-            return  # pi0 decides until it is back, and then `settle` reads it
+    def stop(self, reason: str, by: str, *, id: str | None = None) -> StopStatus:
+        """Let pi0 decide from now on, also after a restart, until a resume names this stop.
 
-    def stop(self, reason: str, by: str) -> None:
-        """Let pi0 decide from now on, also after a restart, until a person resumes the policy."""
+        Args:
+            reason: in words.
+            by: who.
+            id: of a stop that several services may raise for one cause; None makes one.
+        """
+        served = self._served()
+        event = MonitorEvent(
+            id=f"stop-{secrets.token_hex(8)}" if id is None else id,
+            at=self._clock(),
+            kind="stop",
+            round=served.round,
+            policy=served.hash,
+            reason=reason[:2000],
+            by=by,
+        )
         with self._lock:
-            if self._reason:
-                return
-            self._reason = reason  # first: decisions must not wait for a disk
-            self._unrecorded = Stop(reason, by)
-            facts = {"reason": reason, "by": by, "at": time.time()}
-            try:
-                write_file(self._file, json.dumps(facts, indent=1).encode())
-            except FileError as problem:
-                log.error("stop not on disk", extra={"found": problem.found})
-            log.warning("policy stopped", extra={"reason": reason, "by": by})
-            self._record()
+            new = event.id not in self._known.stops
+            self._known = self._known.joined([event])  # first: decisions wait for no disk
+        if new:
+            log.warning("policy stopped", extra={"stop": event.id, "reason": reason, "by": by})
+        place = self._save(self._known.events[event.id])
+        return StopStatus(event.id, event.at, event.reason, event.by, place)
 
-    def resume(self, reason: str, by: str) -> None:
-        """Let the policy decide again, watched anew."""
+    def resume(self, stops: Sequence[str], reason: str, by: str) -> None:
+        """Name stops; the policy decides again once none is left, watched anew.
+
+        Args:
+            stops: ids that the author saw.
+            reason: in words.
+            by: who.
+        """
+        require(
+            bool(stops),
+            "a resume names the stops that its author saw",
+            found="no stop is named",
+            cure='send "stops": [their ids]; GET /v1/status lists the stops that stand',
+        )
+        with suppress(DepsueError):
+            self.settle()  # another service may have stopped the policy just now
+        unknown = sorted(set(stops) - self._known.stops)
+        require(
+            not unknown,
+            "a resume names stops that are known here",
+            found=short(unknown),
+            cure="GET /v1/status lists the stops that stand",
+        )
+        if not {event.id for event in self._known.standing} & set(stops):
+            return  # a repeated request: its first one did it
+        served = self._served()
+        event = MonitorEvent(
+            id=f"resume-{secrets.token_hex(8)}",
+            at=self._clock(),
+            kind="resume",
+            round=served.round,
+            policy=served.hash,
+            reason=reason[:2000],
+            by=by,
+            stops=tuple(sorted(set(stops))),
+        )
+        require(
+            self._save(event) != "nowhere",
+            "a resume is recorded before it counts",
+            found="neither the store nor the disk of this machine takes it",
+            cure="try again when one of them does; GET /v1/status says whether it counts",
+            error=StoreGone,
+        )
         with self._lock:
-            require(bool(self._reason), "only a policy that was stopped resumes", found="it serves")
-            self._record()
-            require(
-                self._unrecorded is None,
-                "a resumption is recorded, and so must be the stop before it",
-                found="the store is gone",
-                cure="wait until it is back",
-                error=StoreGone,
-            )
-            self._events.add("resume", self._served(), reason, by)
-            self._resumed()
-            log.info("policy resumed", extra={"reason": reason, "by": by})
+            self._known = self._known.joined([event])
+        log.info("resume", extra={"stops": list(event.stops), "reason": reason, "by": by})
 
     def settle(self) -> None:
-        """Record a stop that could not be recorded; learn what other services recorded."""
+        """Read the store and the disk, and copy to each what it lacks; never forgets anything."""
+        self.read_disk()
+        before = self._known.standing
+        try:
+            stored = self._events.read()
+        except DepsueError as problem:
+            if "store" in self._unread:
+                self._unread["store"] = str(problem)
+            raise
         with self._lock:
-            self._record()
-        if self._alone or self._unrecorded is not None:
-            return
-        recorded = self._recorded()
-        if recorded and not self._reason:
-            self._reason = recorded
-            log.warning("policy stopped", extra={"reason": recorded, "by": "another service"})
-        elif self._reason and not recorded:
-            self._resumed()
-            log.info("policy resumed", extra={"by": "another service"})
+            self._known = self._known.joined(stored)
+        self._in_store |= {event.id for event in stored}
+        self._unread.pop("store", None)
+        if len(self._known.standing) > len(before):
+            log.warning("policy stopped", extra={"reason": self.reason, "by": "another service"})
+        missing = self._known.missing_from(self._in_store)
+        if missing:
+            self._events.add(missing)
+            self._in_store |= {event.id for event in missing}
+        self._copy_to_disk()
 
-    def _resumed(self) -> None:
-        self._before_resuming(self._served())
-        self._file.unlink(missing_ok=True)
-        self._reason = ""
-
-    def _record(self) -> None:
-        if self._unrecorded is None:
+    def read_disk(self) -> None:
+        """Take up the stops on this machine's disk; without the store."""
+        if "disk" not in self._unread and not self._file.has_changed:
             return
         try:
-            self._events.add("stop", self._served(), *self._unrecorded)
-            self._unrecorded = None
-        except (StoreGone, ConfigError):
-            return  # `settle` tries again
+            on_disk, before = self._file.read(), self._file.read_before()
+        except FileError as problem:
+            if "disk" in self._unread:
+                self._unread["disk"] = str(problem)
+            return
+        with self._lock:
+            self._known = self._known.joined([*on_disk, *before])
+        self._on_disk = {event.id for event in on_disk}
+        self._unread.pop("disk", None)
+        self._copy_to_disk()
 
-    def _recorded(self) -> str:
-        """Why the policy is stopped, as the store has it; "" if it was resumed since."""
-        changes = [event for event in self._events.read() if event.kind != "watch"]
-        return changes[-1].reason if changes and changes[-1].kind == "stop" else ""
+    def _copy_to_disk(self) -> None:
+        missing = self._known.missing_from(self._on_disk)
+        try:
+            if missing:
+                self._file.add(missing)
+                self._on_disk |= {event.id for event in missing}
+            self._file.remove_before()
+        except (FileError, OSError) as problem:  # the next turn tries again
+            log.error("stop not on disk", extra={"found": str(problem)})
+
+    def _save(self, event: MonitorEvent) -> Place:
+        """Write an event to disk and to the store; where it is durable then."""
+        if event.id not in self._on_disk:
+            try:
+                self._file.add([event])
+                self._on_disk.add(event.id)
+            except FileError as problem:
+                log.error("stop not on disk", extra={"found": problem.found})
+        if event.id not in self._in_store:
+            try:
+                self._events.add([event])
+                self._in_store.add(event.id)
+            except DepsueError as problem:  # `settle` tries again
+                log.warning("stop not in the store yet", extra={"found": problem.found})
+        return self._place(event.id)
+
+    def _place(self, id: str) -> Place:
+        return "store" if id in self._in_store else "disk" if id in self._on_disk else "nowhere"
 
 
-def _reason_in(file: Path) -> str:
-    """The reason in a file of a stop; one that cannot be read stops the policy all the same."""
+def _event(line: bytes) -> MonitorEvent:
+    """The event of a line; one that cannot be read is a stop, because it may have been one."""
     try:
-        return str(json.loads(file.read_text())["reason"]) or "stopped"
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"{file} is there, and cannot be read"
+        event = codec.decode(line, MonitorEvent, what="a stop")
+        if event.kind in ("stop", "resume"):
+            return event
+    except DepsueError:
+        pass
+    digest = hashlib.sha256(line).hexdigest()[:16]
+    reason = f"a line of {STOPS} cannot be read, and may have been a stop"
+    return MonitorEvent(f"unreadable-{digest}", 0.0, "stop", 0, "", reason, "depsue")
+
+
+def _stop_before(path: Path, text: bytes) -> MonitorEvent:
+    """The stop that an earlier version wrote; one that cannot be read is a stop all the same."""
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    try:
+        facts = json.loads(text)
+        reason, by, at = str(facts["reason"]), str(facts.get("by", "")), facts.get("at", 0.0)
+        at = float(at)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        reason, by, at = f"{path.name} was there, and could not be read", "", 0.0
+    reason = reason or "stopped"
+    return MonitorEvent(f"before-{digest}", at, "stop", 0, "", reason, by or "an earlier version")
+
+
+def _bytes(path: Path) -> bytes | None:
+    """What a file holds; None if there is none. A FileError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as problem:
+        raise FileError(
+            "the stops on disk must be readable",
+            found=f"{path}: {problem.strerror or problem}",
+            cure="let the service read the file, or restore it from a copy",
+        ) from problem

@@ -1,8 +1,8 @@
 """Decides for all requests that wait, in batches that are committed together.
 
 While one batch is committed (`writing`), the next gathers and is decided; so one sync of the disk
-does for many requests. Nothing is answered before it is durable: in the store, or, while that is
-gone and the settings allow it, in the spool, decided by pi0.
+does for many requests. The worker looks nothing up: what it draws for a key of before is put right
+by the store, which answers with the first decision of that key.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import numpy as np
 import torch
 
-from depsue.errors import DepsueError, PolicyError
-from depsue.serving.deciding import Endpoint, check_request, decide, digest, require_same_request
+from depsue.campaigns.secret import Secret
+from depsue.errors import DepsueError
+from depsue.serving.deciding import Decider, Drawn, Endpoint, check_request
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Decision, Reward, Store, StoreGone
-from depsue.serving.writing import Batch, QueuedCall, Spool, Writer
+from depsue.serving.store import Reward, Store
+from depsue.serving.writing import RETRY, Batch, Journal, QueuedCall, Writer
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 512
@@ -44,42 +44,42 @@ class Worker:
 
     Args:
         store: where decisions go.
-        reader: the same store, for looking up keys.
-        spool: where decisions go while the store is gone.
+        journal: where they go while the store is gone.
         served: says what serves now.
         fallback: says why pi0 must decide; "" if nothing does.
         settings: holdout, what to do while the store is gone, how many may wait, pi0's address.
+        secret: of the campaign.
         clock: seconds since 1970.
+        retry: seconds between attempts to reach a store that is gone.
     """
 
     def __init__(
         self,
         store: Store,
-        reader: Store,
-        spool: Spool,
+        journal: Journal,
         served: Callable[[], ServedPolicy],
         fallback: Callable[[], str],
         settings: ServingSettings,
+        secret: Secret,
         *,
         clock: Callable[[], float] = time.time,
+        retry: float = RETRY,
     ) -> None:
-        self._reader, self._served, self._fallback = reader, served, fallback
-        self._holdout, self._most_waiting = settings.holdout, settings.most_waiting
-        self._own_pi0 = None if settings.pi0_url is None else Endpoint(settings.pi0_url)
-        self._clock = clock
+        self._served, self._fallback = served, fallback
+        self._most_waiting = settings.most_waiting
+        own_pi0 = None if settings.pi0_url is None else Endpoint(settings.pi0_url)
+        self._decider = Decider(store.campaign, secret, settings.holdout, own_pi0, clock)
         self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
-        self._rng = np.random.default_rng()
-        self._pending: dict[str, str | None] = {}
-        """Digests of requests that are decided and not yet durable, by key."""
         self._slots = threading.Semaphore(UNDER_WAY)
         self._thread = threading.Thread(target=self._run, name="depsue-worker", daemon=True)
         self.writer = Writer(
             store,
-            spool,
-            by_pi0=self._by_pi0,
+            journal,
+            draw=self._draw,
             on_gone=settings.on_gone,
             answered=self._answered,
+            retry=retry,
         )
 
     @property
@@ -93,7 +93,7 @@ class Worker:
         return self._waiting
 
     def start(self) -> None:
-        """Open the store, replay what waits, and begin; a store that is gone is tried again."""
+        """Read the journal, open the store, and begin; a store that is gone is tried again."""
         self.writer.start()
         self._thread.start()
 
@@ -102,7 +102,6 @@ class Worker:
         self._queue.put(None)
         self._thread.join()
         self.writer.close()
-        self._reader.close()
 
     def decide(self, requests: Sequence[Decide]) -> asyncio.Future[list[DecisionReply]]:
         """Answers when the decisions are durable; `Busy` if too many wait."""
@@ -113,9 +112,8 @@ class Worker:
         return self._put((), rewards)
 
     def _put(self, requests: Sequence[Decide], rewards: Sequence[Reward]) -> asyncio.Future[Any]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        call = QueuedCall(requests, rewards, future, loop)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        call = QueuedCall.of(requests, rewards, future)
         # a batch larger than the limit is taken when nothing else waits, or it never would be
         if self._waiting + call.size > max(self._most_waiting, call.size):
             raise Busy("the service has more to do than it can", cure="try again in a moment")
@@ -129,10 +127,8 @@ class Worker:
         while not ending:
             self._slots.acquire()
             calls, ending = self._gathered(self._queue.get())
-            for place, batch in enumerate(self._batches(calls) if calls else ()):
-                if place > 0:
-                    self._slots.acquire()
-                self.writer.put(batch)
+            if calls:
+                self.writer.put(self.batch(calls))
 
     def _gathered(self, first: QueuedCall | None) -> tuple[list[QueuedCall], bool]:
         """What waits, and comes within moments; and whether it is time to end.
@@ -154,91 +150,52 @@ class Worker:
                 return calls, False
         return calls, True
 
-    def _batches(self, calls: list[QueuedCall]) -> list[Batch]:
-        """The calls, decided: in one batch, or in one each where a policy cannot answer."""
-        served = self._served()
+    def batch(self, calls: list[QueuedCall]) -> Batch:
+        """The calls, decided; nothing is written yet."""
+        batch = Batch(calls, self._served())
         try:
-            return [self._decided(calls, served)]
-        except PolicyError as problem:  # a context that the policy cannot answer about
-            if len(calls) == 1:
-                return [Batch(calls, served, [problem])]
-            return [batch for call in calls for batch in self._batches([call])]
+            self._decide(batch)
         except Exception as problem:  # callers must not wait for ever
             log.exception("worker failed")
-            return [Batch(calls, served, [problem] * len(calls))]
-
-    def _decided(self, calls: list[QueuedCall], served: ServedPolicy) -> Batch:
-        batch = Batch(calls, served, [None] * len(calls))
-        batch.known = self._known([request for call in calls for request in call.requests])
-        asked = {key: decision.asked for key, decision in batch.known.items()}
-        pending = dict(self._pending)
-        for place, call in enumerate(calls):
-            try:
-                batch.wanted += _new_requests(call.requests, served, asked, pending)
-            except DepsueError as problem:
-                batch.answers[place] = problem
-        if batch.wanted and not self.gone:
-            batch.decisions = self._draw(batch.wanted, served, self._rng, self._fallback())
-        for request in batch.wanted:
-            if request.key is not None:
-                self._pending[request.key] = digest(request)
+            batch.refuse(problem)
         return batch
 
-    def _known(self, requests: Sequence[Decide]) -> dict[str, Decision]:
-        """Decisions that were made before for these keys, and are durable."""
-        keys = [request.key for request in requests if request.key is not None]
-        recent = self.writer.recent
-        known = {key: decision for key in keys if (decision := recent.get(key)) is not None}
-        rest = [key for key in keys if key not in known and key not in self._pending]
-        if rest and not self.gone:
-            try:
-                known |= self._reader.by_key(rest)
-            except StoreGone as problem:
-                self._reader.close()
-                self.writer.lost(problem)
-        return known
+    def _decide(self, batch: Batch) -> None:
+        recent, asked = self.writer.recent, dict[str, Decide]()
+        for call in batch.calls:
+            for name, request in zip(call.names, call.requests, strict=True):
+                if not _same(request, asked.setdefault(name, request)):
+                    batch.disputed.add(name)
+                if (decision := recent.get(name)) is not None:
+                    batch.known[name] = decision
+                    continue
+                try:
+                    check_request(request, batch.served)
+                except DepsueError as problem:  # the answer, unless it is a retry
+                    batch.drawn.problems[name] = problem
+        if self.writer.live:
+            batch.drawn |= self._draw(batch.undecided(), batch.served)
 
     def _draw(
-        self,
-        wanted: Sequence[Decide],
-        served: ServedPolicy,
-        rng: np.random.Generator,
-        fallback: str,
-    ) -> list[Decision]:
-        return decide(
-            wanted,
-            served,
-            rng,
-            now=self._clock(),
-            holdout=self._holdout,
-            fallback=fallback,
-            own_pi0=self._own_pi0,
-        )
-
-    def _by_pi0(self, wanted: Sequence[Decide], served: ServedPolicy) -> list[Decision]:
-        """What pi0 decides while the store is gone; called by the writer, in its thread."""
-        if not wanted:
-            return []
-        fallback = self._fallback() or "the store of decisions is gone"
-        rng = np.random.default_rng()  # the worker's own is no other thread's to use
-        return self._draw(wanted, served, rng, fallback)
+        self, calls: Sequence[Mapping[str, Decide]], served: ServedPolicy, gone: str = ""
+    ) -> Drawn:
+        """Decide requests by name, call by call; called by the writer, too, in its thread."""
+        return self._decider.draw(calls, served, self._fallback() or gone)
 
     def _answered(self, batch: Batch) -> None:
         """Hand the answers of a batch to those who wait; called by the writer, in its thread."""
-        for request in batch.wanted:
-            if request.key is not None:
-                self._pending.pop(request.key, None)
         self._slots.release()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[QueuedCall, Any]]] = {}
         for call, answer in zip(batch.calls, batch.answers, strict=True):
-            by_loop.setdefault(call.loop, []).append((call, answer))
+            if call.future is not None:
+                by_loop.setdefault(call.future.get_loop(), []).append((call, answer))
         for loop, answers in by_loop.items():  # one wake-up of a loop for all that waits in it
             loop.call_soon_threadsafe(self._resolve, answers)
 
     def _resolve(self, answers: list[tuple[QueuedCall, Any]]) -> None:
         for call, answer in answers:
             self._waiting -= call.size
-            if call.future.cancelled():  # the caller has gone; the decision stands
+            if call.future is None or call.future.cancelled():  # the decision stands
                 continue
             if isinstance(answer, Exception):
                 call.future.set_exception(answer)
@@ -246,23 +203,6 @@ class Worker:
                 call.future.set_result(answer)
 
 
-def _new_requests(
-    requests: Sequence[Decide],
-    served: ServedPolicy,
-    asked: dict[str, str | None],
-    pending: dict[str, str | None],
-) -> list[Decide]:
-    """The requests of a call that need a decision; keys that they bring are added to `pending`."""
-    new: list[Decide] = []
-    keys: dict[str, str | None] = {}
-    for request in requests:
-        check_request(request, served)
-        if request.key is not None:
-            before = asked.get(request.key) or pending.get(request.key) or keys.get(request.key)
-            if before is not None:
-                require_same_request(request, before)
-                continue
-            keys[request.key] = digest(request)
-        new.append(request)
-    pending |= keys
-    return new
+def _same(request: Decide, other: Decide) -> bool:
+    """Whether two requests with one key are one request; candidates may differ in a retry."""
+    return request is other or (request.context == other.context and request.unit == other.unit)

@@ -1,24 +1,57 @@
-"""Makes decisions and rewards durable before they are answered.
+"""Makes decisions and rewards durable before they are answered: the write path.
 
-One thread, the writer, commits batches one after the other: to the store or, while that is gone, to
-the spool, a file on the local disk. It alone writes, so that what is stored has one order. Answers
-follow the commit, in the order of the batches. While one batch is committed the worker decides the
-next.
+**Append, then answer; never take back.** A decision is written once, to the store or, while that is
+gone, to the journal on this machine's disk. It is synced, and only then answered. Nothing that may
+have been written is deleted, and nothing that may have been written is decided again.
 
-The spool is lines of JSON, each synced to disk before its decisions are answered. A torn last line
-belongs to a process that died before it answered, and is left out. Once the store is back, all
-lines are written to it in one transaction, and then the file is removed; ids make it harmless to
-do that twice.
+**What is known where.** The store has all decisions and rewards, and knows the decision of every
+key: the first that reached it. The journal has what the store could not take, and all its keys are
+indexed in memory. `recent` has the newest decisions of keys that are in the store; nothing rests
+on it. One thread, the writer, commits batches one after the other, so that what one service writes
+has one order. While one batch is committed the worker decides the next.
+
+**States.** A writer is in one of three.
+
+- *Live*: the store answers, and the journal is empty. A batch goes to the store in one transaction,
+  which also reads the first decision of every key that was there before. That one is answered.
+- *Cut off*: the store does not answer. pi0 decides, into the journal. A key that is in the journal,
+  or in `recent`, gets the decision that is there.
+- *Catching up*: the store answers again, and the journal is not empty. Between two batches a chunk
+  of the journal, oldest lines first, is written to the store. A chunk is larger than a batch, so
+  this ends, however steady the traffic is. Batches go to the journal meanwhile, so that no later
+  reward overtakes an earlier one. The decisions of their keys are looked up in the store first.
+
+**In doubt.** A commit that got no reply was done, or it was not. Its callers get 503. The same rows
+go to the journal, marked in doubt, and are offered to the store again like all that is there. Until
+it takes them nobody answers for their keys: requests with these get 503. Decisions without a key
+are not offered again, because nobody can ask for them.
+
+**Twins.** A key may be decided in the store and, by a service that is cut off, in a journal. Both
+were answered, so both are stored; `Store.replay` marks the later one as a twin. From then on every
+service answers with the first.
+
+**A restart** reads all of the journal before it accepts a request, whether the store answers or
+not. Several services of one folder have a file of the journal each, locked while they live. A
+starting service takes over the files of those that died. Replaying twice is harmless: what is in
+the store stays as it is.
+
+**Damage.** Each line of the journal has a checksum. Half a line at the end of a file belongs to a
+process that died before it answered, and is left out. Any other line that cannot be read goes to a
+file of its own, `NUMBER.damaged`; the log tells its place, and the service's status counts it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,16 +60,20 @@ from typing import Any, NamedTuple
 import msgspec
 
 from depsue.errors import DepsueError, FileError
-from depsue.files import sync_folder
+from depsue.files import PRIVATE, sync_folder, write_file
+from depsue.serving.deciding import Drawn, another_request, answers
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, EventKind, Reward, Store, StoreGone
+from depsue.serving.settings import JOURNAL, SPOOL
+from depsue.serving.store import Decision, InDoubt, Reward, Store, StoreGone
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
 """Seconds between attempts to reach a store that is gone."""
-MOST_RECENT = 100_000
-"""Decisions that are found by their key without the store."""
+MOST_RECENT = 20_000
+"""Stored decisions that are known by their key without asking the store."""
+CHUNK = 2000
+"""Decisions and rewards that are replayed between two batches: more than a batch holds."""
 
 
 class QueuedCall(NamedTuple):
@@ -44,13 +81,25 @@ class QueuedCall(NamedTuple):
 
     Args:
         requests, rewards: one of them is empty.
-        future: takes the answer, in the event loop `loop`.
+        names: of the requests: their keys, or names that nobody else has.
+        future: takes the answer, in its event loop; None where nobody waits.
     """
 
     requests: Sequence[Decide]
     rewards: Sequence[Reward]
-    future: asyncio.Future[Any]
-    loop: asyncio.AbstractEventLoop
+    names: Sequence[str]
+    future: asyncio.Future[Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        requests: Sequence[Decide] = (),
+        rewards: Sequence[Reward] = (),
+        future: asyncio.Future[Any] | None = None,
+    ) -> QueuedCall:
+        """A call; requests without a key are named at random. A key has no NUL."""
+        names = [request.key or f"\0{os.urandom(16).hex()}" for request in requests]
+        return cls(requests, rewards, names, future)
 
     @property
     def size(self) -> int:
@@ -60,33 +109,96 @@ class QueuedCall(NamedTuple):
 
 @dataclass
 class Batch:
-    """Calls that are decided together and committed together.
+    """Calls that are decided together and committed together; all of a call, or nothing of it.
 
     Args:
         calls: what was asked.
         served: what serves.
-        answers: to each call; until the commit None, or an error that refuses the call.
-        wanted: requests that need a decision.
-        decisions: theirs, not yet durable; none while the store is gone.
-        known: decisions of before, by key.
+        known: decisions of before, by key: stored, or in the journal.
+        disputed: keys that calls of this batch use for different requests.
+        drawn: decisions that are not yet durable, and problems of requests without one, by name.
     """
 
     calls: list[QueuedCall]
     served: ServedPolicy
-    answers: list[Any]
-    wanted: list[Decide] = field(default_factory=list)
-    decisions: list[Decision] = field(default_factory=list)
     known: dict[str, Decision] = field(default_factory=dict)
+    disputed: set[str] = field(default_factory=set)
+    drawn: Drawn = field(default_factory=lambda: Drawn({}, {}))
+
+    def __post_init__(self) -> None:
+        self.answers: list[Any] = [None] * len(self.calls)
+        """To each call; until the commit None, or an error that refuses the call."""
+
+    @property
+    def open(self) -> list[tuple[int, QueuedCall]]:
+        """Calls that have no answer yet, with their places."""
+        return [(k, call) for k, call in enumerate(self.calls) if self.answers[k] is None]
 
     @property
     def rewards(self) -> list[Reward]:
         """The rewards of calls that are not refused."""
-        pairs = zip(self.calls, self.answers, strict=True)
-        return [reward for call, refusal in pairs if refusal is None for reward in call.rewards]
+        return [reward for _, call in self.open for reward in call.rewards]
+
+    @property
+    def made(self) -> list[Decision]:
+        """What is to be written: decisions of open calls, but for keys that have one."""
+        names = {name: None for _, call in self.open for name in call.names}
+        return [self.drawn.decisions[name] for name in names if name not in self.known]
+
+    def unknown_keys(self) -> list[str]:
+        """Keys of which no decision is known."""
+        requests = (request for _, call in self.open for request in call.requests)
+        keys = {request.key: None for request in requests if request.key is not None}
+        return [key for key in keys if key not in self.known]
+
+    def undecided(self) -> list[dict[str, Decide]]:
+        """Requests by name, call by call, that have neither a decision nor a problem.
+
+        Of several with one key it is the first.
+        """
+        settled = {*self.known, *self.drawn.decisions, *self.drawn.problems}
+        undecided = []
+        for _, call in self.open:
+            pairs = zip(call.names, call.requests, strict=True)
+            wanted: dict[str, Decide] = {}
+            for name, request in pairs:
+                if name not in settled:
+                    wanted[name] = request
+                    settled.add(name)
+            undecided.append(wanted)
+        return undecided
+
+    def problems(self, known: Mapping[str, Decision]) -> dict[int, DepsueError]:
+        """Why calls must be refused, by their places, if these decisions are known."""
+        problems: dict[int, DepsueError] = {}
+        for place, call in self.open:
+            for name, request in zip(call.names, call.requests, strict=True):
+                decision = known.get(name)
+                if decision is None and name in self.disputed:
+                    decision = self.drawn.decisions.get(name)
+                if decision is not None:
+                    if not answers(decision, request):
+                        problems.setdefault(place, another_request(request))
+                elif name in self.drawn.problems:
+                    problems.setdefault(place, self.drawn.problems[name])
+        return problems
 
     def refuse(self, problem: Exception) -> None:
-        """Answer all calls that have no answer yet with an error."""
-        self.answers = [problem if answer is None else answer for answer in self.answers]
+        """Answer all open calls with an error."""
+        for place, _ in self.open:
+            self.answers[place] = problem
+
+    def refuse_impossible(self) -> None:
+        """Refuse the calls that cannot be answered, by what is known."""
+        for place, problem in self.problems(self.known).items():
+            self.answers[place] = problem
+
+    def reply(self) -> None:
+        """Fill in the answers; all that was made is durable."""
+        for place, call in self.open:
+            decisions = [self.known.get(name) or self.drawn.decisions[name] for name in call.names]
+            replies = [decision.reply(self.served.ids) for decision in decisions]
+            self.answers[place] = replies or len(call.rewards)
 
 
 class Writer:
@@ -94,56 +206,74 @@ class Writer:
 
     Args:
         store: where decisions go.
-        spool: where they go while the store is gone.
-        by_pi0: decides anew, by pi0, what a store that has just gone did not take.
-        on_gone: "pi0" to go on into the spool, "stop" to refuse.
+        journal: where they go while the store is gone.
+        draw: decides requests by name, call by call; is told why pi0 must decide, or "".
+        on_gone: "pi0" to go on into the journal, "stop" to refuse.
         answered: is given each batch with its answers.
+        retry: seconds between attempts to reach a store that is gone.
     """
 
     def __init__(
         self,
         store: Store,
-        spool: Spool,
+        journal: Journal,
         *,
-        by_pi0: Callable[[Sequence[Decide], ServedPolicy], list[Decision]],
+        draw: Callable[[Sequence[Mapping[str, Decide]], ServedPolicy, str], Drawn],
         on_gone: str,
         answered: Callable[[Batch], None],
+        retry: float = RETRY,
     ) -> None:
-        self._store, self._spool, self._by_pi0 = store, spool, by_pi0
-        self._on_gone, self._answered = on_gone, answered
+        self._store, self._journal, self._draw = store, journal, draw
+        self._on_gone, self._answered, self._retry = on_gone, answered, retry
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._events: SimpleQueue[_QueuedEvent] = SimpleQueue()
-        self._tried = -RETRY
+        self._next_try = 0.0
+        self._unwritten: list[JournalLine] = []
+        """Lines in doubt that the journal could not take yet, either."""
+        self._replayed = _Replayed()
         self._thread = threading.Thread(target=self._run, name="depsue-writer", daemon=True)
         self.recent: dict[str, Decision] = {}
-        """Decisions that are durable, by key: the newest. The worker reads, the writer writes."""
+        """Decisions that are in the store, by key: the newest. The worker reads, the writer
+        writes."""
         self.gone = ""
-        """Why the store cannot be written to; "" while it can."""
+        """Why the store does not answer; "" while it does."""
+        self.twins = 0
+        """Twins in the store, as they were last counted."""
 
-    def start(self) -> None:
-        """Open the store, replay what waits, and begin; a store that is gone is tried again.
+    @property
+    def live(self) -> bool:
+        """Whether batches go to the store."""
+        return not self.gone and not self._journal.waiting and not self._unwritten
+
+    def open(self) -> None:
+        """Read the journal and reach for the store; one that is gone is tried again later.
 
         A store that this version cannot use, say of a newer one, is refused.
         """
+        self._journal.open()
         self._reach()
+
+    def start(self) -> None:
+        """`open`, and commit from now on what is put, in a thread."""
+        self.open()
         self._thread.start()
 
     def close(self) -> None:
         """Commit what was given, then end."""
-        self._batches.put(None)
-        self._thread.join()
-        self._spool.close()
+        if self._thread.is_alive():
+            self._batches.put(None)
+            self._thread.join()
+        self._journal.close()
         self._store.close()
 
     def put(self, batch: Batch) -> None:
         """Commit a batch, after those before it."""
         self._batches.put(batch)
 
-    def record_event(self, kind: EventKind, round: int, policy: str, reason: str, by: str) -> None:
-        """Record an event of the monitor from any thread; a StoreGone if it cannot be done now."""
+    def record(self, write: Callable[[Store], None]) -> None:
+        """Have something written to the store, from any thread; a StoreGone if not now."""
         done: SimpleQueue[Exception | None] = SimpleQueue()
-        add = self._store.add_event
-        self._events.put(_QueuedEvent(lambda: add(kind, round, policy, reason, by), done))
+        self._events.put(_QueuedEvent(lambda: write(self._store), done))
         if not self._thread.is_alive():
             self._record_events()
         try:
@@ -153,83 +283,135 @@ class Writer:
         if problem is not None:
             raise problem
 
-    def lost(self, problem: FileError) -> None:
-        """The store does not answer: from now on the spool, or nothing."""
-        if not self.gone:
-            log.warning("store gone", extra={"found": problem.found})
-        self.gone, self._tried = problem.found or "gone", time.monotonic()
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable, and fill in its answers."""
+        try:
+            if self.live:
+                try:
+                    self._to_store(batch)
+                    return
+                except InDoubt as problem:
+                    self._lost(problem)
+                    raise _try_again("a commit got no reply", problem.found) from problem
+                except StoreGone as problem:  # nothing was written
+                    self._lost(problem)
+            self._to_journal(batch)
+        except DepsueError as problem:
+            batch.refuse(problem)
+        except Exception as problem:  # callers must not wait for ever
+            log.exception("writer failed")
+            batch.refuse(problem)
+
+    def recover(self) -> None:
+        """One step back to the store, if it is time: reach it, or replay a chunk of the journal."""
+        if self.live or time.monotonic() < self._next_try:
+            return
+        if self.gone:
+            try:
+                self._reach()
+            except FileError as problem:  # a newer version has brought it up to date meanwhile
+                self._lost(problem)
+        elif self._replay():
+            self._back()
 
     def _run(self) -> None:
         while True:
-            try:
-                batch = self._batches.get(timeout=0.1)
-            except Empty:
-                self._record_events()
-                if self.gone or self._spool.waiting:
-                    self._reach_again()
-                continue
             self._record_events()
-            if self.gone:
-                self._reach_again()
+            self.recover()
+            waits = self.live or time.monotonic() < self._next_try
+            try:
+                batch = self._batches.get(block=waits, timeout=0.1)
+            except Empty:
+                continue
             if batch is None:
                 return
-            try:
-                self._commit(batch)
-            except DepsueError as problem:
-                batch.refuse(problem)
-            except Exception as problem:  # callers must not wait for ever
-                log.exception("writer failed")
-                batch.refuse(problem)
+            self.commit(batch)
             self._answered(batch)
 
-    def _commit(self, batch: Batch) -> None:
-        """Make a batch durable, and fill in its answers."""
-        perhaps_written: list[str] = []
-        if not self.gone and len(batch.decisions) == len(batch.wanted):
-            try:
-                batch.known |= self._store.write(batch.decisions, batch.rewards)
-                self._reply(batch)
-                return
-            except StoreGone as problem:
-                self._store.close()
-                self.lost(problem)
-                # the commit may have succeeded although its reply got lost; nobody was answered
-                # with these decisions, so pi0's take their place when the spool is replayed
-                perhaps_written = [decision.id for decision in batch.decisions]
-        if self._on_gone == "stop":
-            raise StoreGone(
-                "decisions are made only while they can be stored",
-                found=self.gone,
-                cure="try again in a moment",
-            )
-        batch.decisions = self._by_pi0(batch.wanted, batch.served)
-        self._spool.add(batch.decisions, batch.rewards, perhaps_written)
-        self._reply(batch)
+    def _to_store(self, batch: Batch) -> None:
+        """Commit a batch to the store; what the store has for a key is the answer."""
+        # only the store can tell which of these is a retry
+        unsure = batch.disputed | batch.drawn.problems.keys()
+        batch.known |= self._store.by_key([key for key in batch.unknown_keys() if key in unsure])
+        if any(batch.undecided()):  # the store was gone when the worker came to it
+            batch.drawn |= self._draw(batch.undecided(), batch.served, "")
+        while True:
+            batch.refuse_impossible()
+            made, rewards = batch.made, batch.rewards
 
-    def _reply(self, batch: Batch) -> None:
-        """Fill in the answers of a batch that is durable."""
-        for decision in batch.decisions:
-            if decision.key is not None and decision.key not in batch.known:
-                self.recent[decision.key] = decision
+            def check(first: dict[str, Decision]) -> None:
+                if batch.problems(batch.known | first):
+                    raise _Refused(first)
+
+            try:
+                if made or rewards:
+                    batch.known |= self._store.write(made, rewards, check=check)
+                break
+            except _Refused as refused:  # nothing was written: again, without calls it refuses
+                batch.known |= refused.first
+            except InDoubt:
+                keyed = [decision for decision in made if decision.key is not None]
+                self._unwritten += journal_lines(keyed, rewards, in_doubt=True)
+                with suppress(FileError):  # it was logged; tried again with all that follows
+                    self._append([])
+                raise
+        self._remember(made, batch.known)
+        batch.reply()
+
+    def _to_journal(self, batch: Batch) -> None:
+        """Commit a batch to the journal, decided by pi0."""
+        if self._on_gone == "stop":
+            raise _try_again("decisions are made only while they can be stored", self._why)
+        for key in batch.unknown_keys():
+            if (decision := self.recent.get(key)) is not None:
+                batch.known[key] = decision
+        if not self.gone:
+            try:
+                batch.known |= self._store.by_key(batch.unknown_keys())
+            except StoreGone as problem:
+                self._lost(problem)
+        unwritten = {each.key for line in self._unwritten for each in line.decisions}
+        problems = dict(batch.drawn.problems)
+        for key in batch.unknown_keys():
+            try:
+                entry = self._journal.find(key)
+            except FileError as problem:
+                problems[key] = problem
+                continue
+            if entry is not None and not entry.in_doubt:
+                batch.known[key] = entry.decision
+            elif entry is not None or key in unwritten:
+                problems[key] = _try_again("a key in doubt waits for the store", self._why)
+        batch.drawn = Drawn({}, problems)
+        batch.drawn |= self._draw(batch.undecided(), batch.served, self._why)
+        batch.refuse_impossible()
+        self._append(journal_lines(batch.made, batch.rewards))
+        batch.reply()
+
+    @property
+    def _why(self) -> str:
+        """Why batches do not go to the store."""
+        if self.gone:
+            return "the store of decisions is gone"
+        return "decisions in the journal wait for the store"
+
+    def _append(self, lines: list[JournalLine]) -> None:
+        """Make lines durable, after those that could not be before."""
+        try:
+            if self._unwritten or lines:
+                self._journal.append([*self._unwritten, *lines])
+            self._unwritten = []
+        except FileError as problem:
+            log.error("journal not written", extra={"found": str(problem)})
+            raise
+
+    def _remember(self, made: Sequence[Decision], known: Mapping[str, Decision]) -> None:
+        """Note decisions that are in the store."""
+        for decision in (*made, *known.values()):
+            if decision.key is not None:
+                self.recent[decision.key] = known.get(decision.key, decision)
         while len(self.recent) > MOST_RECENT:
             self.recent.pop(next(iter(self.recent)))
-        without_key = iter([decision for decision in batch.decisions if decision.key is None])
-        for place, call in enumerate(batch.calls):
-            if batch.answers[place] is not None:
-                continue
-            decisions = [
-                next(without_key) if request.key is None else self._of(request.key, batch)
-                for request in call.requests
-            ]
-            replies = [decision.reply(batch.served.ids) for decision in decisions]
-            batch.answers[place] = replies or len(call.rewards)
-
-    def _of(self, key: str, batch: Batch) -> Decision:
-        """The decision of a key; another call of this batch, or of the one before, asked for it."""
-        decision = batch.known.get(key) or self.recent.get(key)
-        if decision is None:  # its own batch was refused just now
-            raise StoreGone("decisions are made only while they can be stored", found=self.gone)
-        return decision
 
     def _record_events(self) -> None:
         while True:
@@ -243,38 +425,74 @@ class Writer:
             except Exception as problem:  # raised where the event was asked for
                 done.put(problem)
 
-    def _reach_again(self) -> None:
-        """Try again to get at a store that is gone, now and then."""
-        if time.monotonic() - self._tried < RETRY:
-            return
-        try:
-            self._reach()
-        except FileError as problem:  # a newer version has brought the store up to date meanwhile
-            self.lost(problem)
+    def _lost(self, problem: FileError) -> None:
+        """The store does not answer: from now on the journal, or nothing."""
+        self._store.close()
+        if not self.gone:
+            log.warning("store gone", extra={"found": problem.found})
+        self.gone = problem.found or "gone"
+        self._next_try = time.monotonic() + self._retry
 
     def _reach(self) -> None:
-        """Try to get at the store, and to replay what was spooled."""
-        self._tried = time.monotonic()
+        """Try to get at the store."""
+        was_gone = self.gone
         try:
             self._store.open()
-            if self._spool.waiting:
-                lines = self._spool.read()
-                self._store.replay(lines.decisions, lines.rewards, lines.instead_of)
-                self._spool.clear()
-                log.info(
-                    "spool replayed",
-                    extra={"decisions": len(lines.decisions), "rewards": len(lines.rewards)},
-                )
+            self.twins = self._store.twins()
         except StoreGone as problem:
-            self._store.close()
-            self.lost(problem)
+            self._lost(problem)
             return
-        except OSError as problem:
-            log.error("spool not replayed", extra={"found": str(problem)})
-            return
-        was_gone, self.gone = self.gone, ""
-        if was_gone:
-            log.info("store back")
+        self.gone = ""
+        if was_gone and self.live:
+            self._back()
+
+    def _replay(self) -> bool:
+        """Write a chunk of what waits to the store; whether nothing waits any more."""
+        try:
+            chunk = self._journal.chunk(CHUNK)
+            lines = self._unwritten if chunk is None else chunk.lines
+            decisions = [each for line in lines for each in line.decisions]
+            doubtful = {each.id for line in lines if line.in_doubt for each in line.decisions}
+            rewards = [each for line in lines for each in line.rewards]
+            self._store.replay(decisions, doubtful, rewards)
+            self._replayed.decisions += len(decisions)
+            self._replayed.rewards += len(rewards)
+            if chunk is None:
+                self._unwritten = []
+            else:
+                self._journal.forget(chunk)
+            if self.live:
+                self.twins = self._store.twins()
+        except StoreGone as problem:
+            self._lost(problem)
+        except (OSError, FileError) as problem:
+            log.error("journal not replayed", extra={"found": str(problem)})
+            self._next_try = time.monotonic() + self._retry
+        return self.live
+
+    def _back(self) -> None:
+        """The store answers, and nothing waits."""
+        if self._replayed != _Replayed():
+            counts = {"decisions": self._replayed.decisions, "rewards": self._replayed.rewards}
+            log.info("journal replayed", extra={**counts, "twins": self.twins})
+            self._replayed = _Replayed()
+        log.info("store back")
+
+
+@dataclass
+class _Replayed:
+    """How many decisions and rewards were replayed since the store was live."""
+
+    decisions: int = 0
+    rewards: int = 0
+
+
+class _Refused(Exception):
+    """Calls use keys that other requests had; nothing was written."""
+
+    def __init__(self, first: dict[str, Decision]) -> None:
+        super().__init__()
+        self.first = first
 
 
 class _QueuedEvent(NamedTuple):
@@ -284,96 +502,319 @@ class _QueuedEvent(NamedTuple):
     done: SimpleQueue[Exception | None]
 
 
-class SpooledBatch(msgspec.Struct):
-    """What one sync made durable, a line of the spool.
+def _try_again(rule: str, found: str) -> StoreGone:
+    return StoreGone(rule, found=found, cure="try again in a moment, with the same key")
+
+
+class JournalLine(msgspec.Struct, omit_defaults=True):
+    """One line of the journal: a decision or a reward; in older files, a batch of them.
 
     Args:
-        decisions, rewards: what was answered.
-        instead_of: ids that were perhaps written to the store and never answered.
+        decisions, rewards: what is to be stored.
+        in_doubt: perhaps it is in the store, and nobody was answered with it.
     """
 
-    decisions: list[Decision]
-    rewards: list[Reward]
-    instead_of: list[str] = []
+    decisions: list[Decision] = []
+    rewards: list[Reward] = []
+    in_doubt: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many decisions and rewards it holds."""
+        return len(self.decisions) + len(self.rewards)
 
 
-class Spool:
-    """A folder with one file of lines.
+def journal_lines(
+    decisions: Sequence[Decision], rewards: Sequence[Reward], *, in_doubt: bool = False
+) -> list[JournalLine]:
+    """A line for each, so that damage to one harms no other."""
+    return [
+        *(JournalLine(decisions=[each], in_doubt=in_doubt) for each in decisions),
+        *(JournalLine(rewards=[each], in_doubt=in_doubt) for each in rewards),
+    ]
+
+
+class JournalEntry(NamedTuple):
+    """What the journal has for a key."""
+
+    decision: Decision
+    in_doubt: bool
+
+
+class JournalChunk(NamedTuple):
+    """The oldest lines of the journal, up to byte `end` of a file."""
+
+    segment: _Segment
+    end: int
+    lines: list[JournalLine]
+
+
+@dataclass(eq=False)
+class _Segment:
+    """One file of the journal, which this process has locked.
 
     Args:
-        folder: where; made when something is spooled.
+        path: where.
+        file: its descriptor.
+        checked: whether its lines have checksums; those of the first version had none.
+        size: bytes that are lines, whole and synced.
+        done: bytes that are in the store.
+        damaged: lines that cannot be read, by their place.
+    """
+
+    path: Path
+    file: int
+    checked: bool
+    size: int = 0
+    done: int = 0
+    damaged: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def aside(self) -> Path:
+        """The file for damaged lines."""
+        return self.path.with_suffix(DAMAGED)
+
+
+class _Place(NamedTuple):
+    segment: _Segment
+    start: int
+    end: int
+
+
+DAMAGED = ".damaged"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(JournalLine).decode
+
+
+class Journal:
+    """What the store could not take, in files on this machine's disk; one writer uses it.
+
+    Args:
+        folder: of the campaign.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._path = Path(folder) / "spool.jsonl"
-        self._file: int | None = None
-        self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder(SpooledBatch).decode
+        self._folder, self._before = Path(folder) / JOURNAL, Path(folder) / SPOOL
+        self._segments: list[_Segment] = []
+        self._newest: _Segment | None = None
+        self._places: dict[str, _Place] = {}
+        self.waiting = 0
+        """Decisions and rewards that wait for the store."""
+        self.damaged = 0
+        """Lines that could not be read, and are in files of their own."""
 
     @property
-    def waiting(self) -> bool:
-        """Whether something waits to be replayed."""
-        return self._path.exists()
+    def is_empty(self) -> bool:
+        """Whether there is nothing in the folder that waits, whoever wrote it."""
+        return not any(path.stat().st_size for path in self._paths())
 
-    def add(
-        self,
-        decisions: Sequence[Decision],
-        rewards: Sequence[Reward],
-        instead_of: Sequence[str] = (),
-    ) -> None:
-        """Make these durable; a FileError if even that cannot be done."""
-        line = self._encode(SpooledBatch(list(decisions), list(rewards), list(instead_of))) + b"\n"
+    def open(self) -> None:
+        """Take over what waits from services that ended; a FileError if it cannot be read."""
         try:
-            if self._file is None:
-                self._open()
-            file = self._file
-            assert file is not None
-            start = os.lseek(file, 0, os.SEEK_END)
-            if start and not self._is_whole(start):  # half a line of a process that died
-                line = b"\n" + line
-            if os.write(file, line) != len(line):
-                os.ftruncate(file, start)
-                raise OSError("no room for the whole line")
-            os.fsync(file)  # only then may the decisions be answered
+            for path in self._paths():
+                segment = _locked(path, checked=path.parent == self._folder)
+                if segment is None:
+                    continue
+                self._segments.append(segment)
+                os.fsync(segment.file)  # what is answered from now on is on disk
+                before = self.waiting
+                for start, end, line in self._read(segment, 0):
+                    segment.size = end
+                    if line is not None:
+                        self._index(segment, start, end, line)
+                if self.waiting == before:
+                    self._remove(segment)
+            self._count_damaged()
         except OSError as problem:
             raise FileError(
-                "decisions that cannot be stored must at least be spooled",
-                found=f"{self._path}: {problem.strerror or problem}",
-                cure="make room on the disk",
+                "the journal must be readable before decisions are made",
+                found=f"{self._folder}: {problem.strerror or problem}",
+                cure="check the folder and its rights",
             ) from problem
 
-    def read(self) -> SpooledBatch:
-        """All that waits."""
-        together = SpooledBatch([], [])
-        if not self.waiting:
-            return together
-        for line in self._path.read_bytes().split(b"\n"):
-            try:
-                batch = self._decode(line)
-            except msgspec.DecodeError:
-                continue
-            together.decisions += batch.decisions
-            together.rewards += batch.rewards
-            together.instead_of += batch.instead_of
-        return together
-
-    def clear(self) -> None:
-        """Forget what was replayed."""
-        self.close()
-        self._path.unlink(missing_ok=True)
-        sync_folder(self._path.parent)
-
     def close(self) -> None:
-        """Close the file; what waits stays."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        """Let go of the files; what waits stays."""
+        for segment in self._segments:
+            os.close(segment.file)
+        self._segments, self._newest, self._places, self.waiting = [], None, {}, 0
 
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        sync_folder(self._path.parent)
+    def append(self, lines: Sequence[JournalLine]) -> None:
+        """Make lines durable, all or none; a FileError if that cannot be done."""
+        coded = [_with_checksum(_encode(line)) for line in lines]
+        content = b"".join(coded)
+        try:
+            segment = self._begun() if self._newest is None else self._newest
+            # what stands after the last whole line was never synced, and never answered
+            if os.fstat(segment.file).st_size != segment.size:
+                os.ftruncate(segment.file, segment.size)
+            if os.pwrite(segment.file, content, segment.size) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(segment.file)  # only then may the decisions be answered
+        except OSError as problem:
+            raise FileError(
+                "decisions that the store cannot take go to the journal, which cannot be written: "
+                f"{problem.strerror or problem}",
+                found=f"{self._folder}: {problem.strerror or problem}",
+                cure=_CURES.get(problem.errno or 0, "mend the disk"),
+            ) from problem
+        for line, text in zip(lines, coded, strict=True):
+            start, segment.size = segment.size, segment.size + len(text)
+            self._index(segment, start, segment.size, line)
 
-    def _is_whole(self, size: int) -> bool:
-        assert self._file is not None
-        return os.pread(self._file, 1, size - 1) == b"\n"
+    def find(self, key: str) -> JournalEntry | None:
+        """What is there for a key."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        segment, start, end = place
+        line = _decoded(os.pread(segment.file, end - start, start), checked=segment.checked)
+        for decision in () if line is None else line.decisions:
+            if line is not None and decision.key == key:
+                return JournalEntry(decision, line.in_doubt)
+        raise FileError(
+            "the journal must be readable",
+            found=f"{segment.path}, byte {start}: damaged while the service ran",
+            cure="start the service again: it sets the line aside",
+        )
+
+    def chunk(self, limit: int) -> JournalChunk | None:
+        """The oldest lines that wait, with about so many decisions and rewards; None without."""
+        for segment in self._segments:
+            if segment.done < segment.size:
+                lines: list[JournalLine] = []
+                stop = segment.done
+                size = 0
+                for _, end, line in self._read(segment, segment.done, segment.size):
+                    stop = end
+                    if line is not None:
+                        lines.append(line)
+                        size += line.size
+                    if size >= limit:
+                        break
+                return JournalChunk(segment, stop, lines)
+        return None
+
+    def forget(self, chunk: JournalChunk) -> None:
+        """The lines are in the store: they wait no more."""
+        segment = chunk.segment
+        segment.done = chunk.end
+        for line in chunk.lines:
+            self.waiting -= line.size
+            for decision in line.decisions:
+                place = self._places.get(decision.key or "")
+                if place is not None and place.segment is segment and place.start < chunk.end:
+                    del self._places[decision.key or ""]
+        if segment.done >= segment.size:
+            self._remove(segment)
+        if not self._segments:  # a line that was damaged meanwhile was counted, too
+            self.waiting = 0
+
+    def _paths(self) -> list[Path]:
+        """All files with lines, oldest first; those of the first version are older than any."""
+        before = self._before / "spool.jsonl"
+        return [*([before] if before.exists() else []), *sorted(self._folder.glob("*.jsonl"))]
+
+    def _read(
+        self, segment: _Segment, start: int, stop: int | None = None
+    ) -> Iterator[tuple[int, int, JournalLine | None]]:
+        """(start, end, line) of the whole lines from `start` on; None for a damaged one."""
+        with segment.path.open("rb") as file:
+            file.seek(start)
+            for text in file:
+                if (stop is not None and start >= stop) or not text.endswith(b"\n"):
+                    return
+                line = _decoded(text, checked=segment.checked)
+                if line is None and start not in segment.damaged:
+                    self._set_aside(segment, start, text)
+                yield start, start + len(text), line
+                start += len(text)
+
+    def _index(self, segment: _Segment, start: int, end: int, line: JournalLine) -> None:
+        self.waiting += line.size
+        for decision in line.decisions:
+            if decision.key is not None:
+                self._places.setdefault(decision.key, _Place(segment, start, end))
+
+    def _begun(self) -> _Segment:
+        """A new file to append to."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_folder(self._folder.parent)
+        names = [path.stem for path in self._folder.iterdir() if path.stem.isdigit()]
+        number = max(map(int, names), default=0)
+        segment = None
+        while segment is None:  # another service may take the same number at the same time
+            number += 1
+            path = self._folder / f"{number:08d}.jsonl"
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
+                segment = _locked(path, checked=True)
+        sync_folder(self._folder)
+        self._segments.append(segment)
+        self._newest = segment
+        return segment
+
+    def _remove(self, segment: _Segment) -> None:
+        """Remove a file whose lines are all in the store."""
+        self._segments.remove(segment)
+        if self._newest is segment:
+            self._newest = None
+        try:
+            segment.path.unlink(missing_ok=True)
+            sync_folder(segment.path.parent)
+        finally:
+            os.close(segment.file)
+
+    def _set_aside(self, segment: _Segment, start: int, text: bytes) -> None:
+        """Keep a line that cannot be read, for a person to look at."""
+        segment.damaged[start] = text
+        write_file(segment.aside, b"".join(segment.damaged.values()), private=True)
+        self._count_damaged()
+        place = f"{segment.path}, byte {start}"
+        log.error("journal line damaged", extra={"found": place, "copy": str(segment.aside)})
+
+    def _count_damaged(self) -> None:
+        paths = [*self._folder.glob(f"*{DAMAGED}"), *self._before.glob(f"*{DAMAGED}")]
+        self.damaged = sum(path.read_bytes().count(b"\n") for path in paths)
+
+
+_CURES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on the disk"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "let the service write to the folder"
+    ),
+}
+
+
+def _locked(path: Path, *, checked: bool) -> _Segment | None:
+    """A file of the journal, locked for this process; None if another has it, or removed it."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    if os.fstat(file).st_nlink == 0:
+        os.close(file)
+        return None
+    return _Segment(path, file, checked)
+
+
+def _with_checksum(text: bytes) -> bytes:
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def _decoded(text: bytes, *, checked: bool) -> JournalLine | None:
+    """A line; None if it is damaged."""
+    body = text.rstrip(b"\n")
+    if checked:
+        body = body[9:]
+        if _with_checksum(body) != text:
+            return None
+    try:
+        line = _decode(body)
+    except msgspec.DecodeError:
+        return None
+    return line if all(0 < each.propensity <= 1 for each in line.decisions) else None
