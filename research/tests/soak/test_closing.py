@@ -139,6 +139,7 @@ def forgotten_journal(made: Story) -> None:
     for id, at in (("one", 50.2), ("two", 50.8)):
         answer(made, "1-9", id, at=at, action=0, decided_by="pi0", service=1)
         row(made, "1-9", id, action=0, decided_by="pi0", twin=id == "two")
+        made.decisions[-1]["why"] = "the store of decisions is gone: cut off"
 
 
 def not_asked_for(made: Story) -> None:

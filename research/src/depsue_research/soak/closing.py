@@ -195,12 +195,9 @@ def _journal_known(books: Closing) -> Iterator[str]:
             for id, answer in books.first.items():
                 asked = books.asks[answer.request]
                 within = outage.began < asked.at and answer.ended < outage.ended
-                if (
-                    within
-                    and answer.service == service
-                    and asked.keyed
-                    and answer.decided_by == "pi0"
-                ):
+                # a stop is another reason for pi0, and then the decision may be in the store
+                journalled = "store of decisions is gone" in books.rows.get(id, {}).get("why", "")
+                if within and journalled and asked.keyed and answer.sent_to == [service]:
                     ids[answer.request].add(id)
             for request, both in ids.items():
                 if len(both) > 1:
