@@ -34,9 +34,9 @@ from depsue.policies import BasePolicy, Uniform
 from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 from depsue.serving.joining import export_logs
+from depsue.serving.journal import Journal
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Decision, Reward, Store
-from depsue.serving.writing import Journal
 
 D, CONNECTIONS, MILLION = 10, 16, 1_000_000
 

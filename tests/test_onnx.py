@@ -17,7 +17,6 @@ from onnx import helper, numpy_helper, parser
 from depsue import onnx as onnx_module
 from depsue.artifacts import read
 from depsue.errors import ConfigError, DepsueError, FileError, PolicyError
-from depsue.onnx import TENSORS_BELOW, external_tensor
 from depsue.policies import (
     EpsilonGreedy,
     Mixture,
@@ -189,47 +188,70 @@ def outside(proto: onnx.ModelProto, tensor: onnx.TensorProto) -> bytes:
     return bytes(proto.SerializeToString())
 
 
+def in_a_constant(proto: onnx.ModelProto) -> Any:
+    tensor = numpy_helper.from_array(WEIGHTS, "v")
+    proto.graph.node.append(helper.make_node("Constant", [], ["v"], value=tensor))
+    return proto.graph.node[1].attribute[0].t
+
+
+def in_a_branch(proto: onnx.ModelProto) -> Any:
+    tensor = numpy_helper.from_array(WEIGHTS, "v")
+    graph = helper.make_graph([helper.make_node("Constant", [], ["v"], value=tensor)], "g", [], [])
+    proto.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=graph))
+    return proto.graph.node[1].attribute[0].g.node[0].attribute[0].t
+
+
+def in_a_function(proto: onnx.ModelProto) -> Any:
+    tensor = numpy_helper.from_array(WEIGHTS, "v")
+    node = helper.make_node("Constant", [], ["v"], value=tensor)
+    proto.functions.append(helper.make_function("ours", "f", [], ["v"], [node], []))
+    return proto.functions[0].node[0].attribute[0].t
+
+
+def among_sparse_ones(proto: onnx.ModelProto) -> Any:
+    values = numpy_helper.from_array(WEIGHTS.ravel(), "v")
+    places = numpy_helper.from_array(np.arange(WEIGHTS.size), "places")
+    proto.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(values, places, list(WEIGHTS.shape))
+    )
+    return proto.graph.sparse_initializer[0].values
+
+
+def in_training(proto: onnx.ModelProto) -> Any:
+    info = proto.training_info.add()
+    info.initialization.initializer.append(numpy_helper.from_array(WEIGHTS, "v"))
+    return info.initialization.initializer[0]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda proto: proto.graph.initializer[0],
+        in_a_constant,
+        in_a_branch,
+        in_a_function,
+        among_sparse_ones,
+        in_training,
+    ],
+)
 def test_a_model_with_files_beside_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Callable[[onnx.ModelProto], onnx.TensorProto],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plain = model(LINEAR)
-    with pytest.raises(FileError, match=r"must be one file\. Found: tensor 'w'"):
-        OnnxScores(outside(plain, plain.graph.initializer[0]))
-    constant = model("y = MatMul(x, w)")
-    tensor = numpy_helper.from_array(WEIGHTS, "v")
-    constant.graph.node.append(helper.make_node("Constant", [], ["v"], value=tensor))
-    assert external_tensor(constant.SerializeToString()) is None
-    inside = constant.graph.node[1].attribute[0].t
-    assert external_tensor(outside(constant, inside)) == "v"
-    branch = model(LINEAR)
-    graph = helper.make_graph([helper.make_node("Constant", [], ["v"], value=tensor)], "g", [], [])
-    branch.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=graph))
-    below = branch.graph.node[1].attribute[0].g.node[0].attribute[0].t
-    assert external_tensor(outside(branch, below)) == "v"
+    with pytest.raises(FileError, match=r"must be one file\. Found: tensor '[vw]'"):
+        OnnxScores(outside(plain, place(plain)))
 
 
-def test_every_message_that_can_hold_a_tensor_is_walked() -> None:
-    """The field numbers are those of onnx.proto, none is left out."""
-    messages: dict[str, dict[int, str]] = {}
-    waiting = ["Model"]
-    while waiting:
-        name = waiting.pop()
-        fields = getattr(onnx, f"{name}Proto").DESCRIPTOR.fields
-        kinds = {f.number: f.message_type.name for f in fields if f.message_type is not None}
-        messages[name] = {n: kind.removesuffix("Proto") for n, kind in kinds.items()}
-        waiting += [
-            kind
-            for kind in messages[name].values()
-            if kind not in messages and kind in TENSORS_BELOW
-        ]
-    known = {
-        name: {n: k for n, k in below.items() if k in TENSORS_BELOW}
-        for name, below in messages.items()
-    }
-    assert known == TENSORS_BELOW
-    tensor = {f.name: f.number for f in onnx.TensorProto.DESCRIPTOR.fields}
-    assert (tensor["name"], tensor["external_data"], tensor["data_location"]) == (8, 13, 14)
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"{package} is not installed.*depsue\[onnx\]"):
+        OnnxScores(SCORES.content)
 
 
 def test_damaged_bytes_are_an_error_or_another_model_never_a_traceback() -> None:
@@ -245,7 +267,7 @@ def test_damaged_bytes_are_an_error_or_another_model_never_a_traceback() -> None
 
 ROWS = "(float[N, 3] x) => (float[N, 6] y)"
 REFUSED: list[tuple[Callable[[], object], type[DepsueError], str]] = [
-    (lambda: OnnxScores(b""), FileError, "must be an ONNX model.*No graph"),
+    (lambda: OnnxScores(b""), FileError, "must be an ONNX model.*ir_version"),
     (lambda: OnnxScores(b"no model at all"), FileError, "must be an ONNX model.*15 bytes"),
     (lambda: OnnxScores(SCORES.content[:-30]), FileError, "must be an ONNX model"),
     (
@@ -340,5 +362,5 @@ def test_a_missing_runtime_is_said_with_its_cure(
     save(Mixture([OwnPolicy(CHANCES, 6)], [1.0]), tmp_path / "p")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     for call in (lambda: OnnxScores(SCORES.content), lambda: load(tmp_path / "p")):
-        with pytest.raises(ConfigError, match=r"needs onnxruntime.*depsue\[onnx\]"):
+        with pytest.raises(ConfigError, match=r"onnxruntime is not installed.*depsue\[onnx\]"):
             call()

@@ -23,9 +23,9 @@ ONE_USER: dict[str, str] = {
     "depsue.pages.dashboard": "the routes of the dashboard, which the command hands to the service",
     "depsue.pages.report": "the report, which a command writes",
     "depsue.policies.files": "save and load, which users call through the package",
-    "depsue.serving.deciding": "how an action is drawn, apart from how calls are gathered",
     "depsue.serving.evidence": "statistics without input or output, which research simulates",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
+    "depsue.serving.writing": "the write path, its states and promises, apart from the gathering",
     "depsue.world": "simulated worlds, which users and research call through the front door",
 }
 """Modules that exactly one other module imports, each with the reason why it is a file of its own.

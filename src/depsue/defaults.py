@@ -37,5 +37,9 @@ BACKLOG = 50_000
 """Closed decisions that may wait for the monitor while the policy explores."""
 ON_GONE = "pi0"
 """While the store is gone: pi0 decides, into the journal."""
+RATE = 20_000.0
+"""Decisions and rewards that one token may send in a second."""
+UNKNOWN = 1000
+"""Rewards that one token may send in an hour for decisions that are not known yet."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -92,6 +93,24 @@ def hold_file(path: str) -> Iterator[bool]:
         with suppress(FileNotFoundError):
             Path(path).unlink()
         os.close(descriptor)
+
+
+@contextmanager
+def take_turn(path: str, wait: float = 10.0) -> Iterator[None]:
+    """Hold a lock file, waiting for those who have it; a FileError after `wait` seconds."""
+    until = time.monotonic() + wait
+    while True:
+        with hold_file(path) as held:
+            if held:
+                yield
+                return
+        if time.monotonic() > until:
+            raise FileError(
+                "one process at a time may change a file",
+                found=f"another has held {path} for {wait:g} s",
+                cure="try again when it is done",
+            )
+        time.sleep(0.005)
 
 
 @contextmanager

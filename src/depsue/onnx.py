@@ -5,22 +5,23 @@ loads most files with a flipped bit without a word.
 
 A model must be one file. onnxruntime would look for further weights in the working directory, also
 where the model is given as bytes: the same bytes would be another model elsewhere, and no hash of
-them would tell. `external_tensor` finds such models by walking the messages of onnx.proto that can
-hold a tensor; what it cannot read is refused.
+them would tell. So the model is read and checked by `onnx`, and refused if a tensor is elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.errors import ConfigError, FileError, PolicyError, require, short
 from depsue.savable import State
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 MOST_BYTES = 512 << 20
 """The largest model that is read."""
@@ -169,20 +170,23 @@ class OnnxScores:
 
 def _session(content: bytes) -> Any:
     try:
+        import onnx
         import onnxruntime
+        from google.protobuf.message import DecodeError
     except ImportError as problem:
         raise ConfigError(
-            "an ONNX model needs onnxruntime",
-            found="it is not installed",
+            "an ONNX model needs the packages onnx and onnxruntime",
+            found=f"{problem.name} is not installed",
             cure="pip install 'depsue[onnx]'",
         ) from problem
     rule, cure = "the file must be an ONNX model", "check it with onnx.checker, or export it again"
     try:
-        outside = external_tensor(content)
-    except ValueError as problem:
+        model = onnx.load_model_from_string(content)
+    except DecodeError as problem:
         raise FileError(
             rule, found=f"{len(content):,} bytes of something else", cure=cure
         ) from problem
+    outside = _external_tensor(model)
     require(
         outside is None,
         "an ONNX model must be one file",
@@ -190,6 +194,10 @@ def _session(content: bytes) -> Any:
         cure="onnx.save_model(onnx.load(path), path, save_as_external_data=False)",
         error=FileError,
     )
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError) as problem:  # ValueError: text that is none
+        raise FileError(rule, found=_words(problem), cure=cure) from problem
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
@@ -242,77 +250,23 @@ def _words(problem: Exception) -> str:
     return short(" ".join(str(problem).split()), 200)
 
 
-TENSORS_BELOW = {
-    "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
-    "TrainingInfo": {1: "Graph", 2: "Graph"},
-    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
-    "Function": {7: "Node", 11: "Attribute"},
-    "Node": {5: "Attribute"},
-    "Attribute": {
-        5: "Tensor",
-        6: "Graph",
-        10: "Tensor",
-        11: "Graph",
-        22: "SparseTensor",
-        23: "SparseTensor",
-    },
-    "SparseTensor": {1: "Tensor", 2: "Tensor"},
-    "Tensor": {},
-}
-"""By message: the field numbers that can lead to a tensor, and the message each holds."""
-NAME, EXTERNAL_DATA, DATA_LOCATION = 8, 13, 14
-"""Fields of a tensor."""
+def _external_tensor(message: Message) -> str | None:
+    """The name of a tensor in a message, or below it, that is kept in another file; None if none.
 
-
-def external_tensor(content: bytes) -> str | None:
-    """The name of a tensor that is kept in another file; None if there is none.
-
-    Raises ValueError if the bytes are not messages.
+    Every field is looked at, whatever its name: weights hide in initialisers, attributes,
+    functions, subgraphs and training information.
     """
-    waiting = [("Model", memoryview(content))]
-    while waiting:
-        message, part = waiting.pop()
-        name, outside = "", False
-        for number, value in _fields(part):
-            below = TENSORS_BELOW[message].get(number)
-            if below is not None and isinstance(value, memoryview):
-                waiting.append((below, value))
-            elif message == "Tensor" and number == NAME and isinstance(value, memoryview):
-                name = bytes(value).decode(errors="replace")
-            elif message == "Tensor" and number in (EXTERNAL_DATA, DATA_LOCATION):
-                outside = outside or number == EXTERNAL_DATA or value != 0
-        if outside:
-            return name
-    return None
+    from google.protobuf.message import Message
 
-
-def _fields(part: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """(number, value) of each field: a whole number, or the bytes."""
-    at = 0
-    while at < len(part):
-        tag, at = _whole_number(part, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _whole_number(part, at)
-            yield tag >> 3, value
+    if message.DESCRIPTOR.name == "TensorProto":
+        tensor: Any = message
+        outside = len(tensor.external_data) > 0 or tensor.data_location != 0
+        return str(tensor.name) if outside else None
+    for field, value in message.ListFields():
+        if field.message_type is None:
             continue
-        size = {1: 8, 5: 4}.get(kind)
-        if kind == 2:
-            size, at = _whole_number(part, at)
-        if size is None or at + size > len(part):
-            raise ValueError("not a message")
-        yield tag >> 3, part[at : at + size]
-        at += size
-
-
-def _whole_number(part: memoryview, at: int) -> tuple[int, int]:
-    """A number in base 128, and where the next byte is."""
-    value = 0
-    for place in range(10):
-        if at + place >= len(part):
-            break
-        byte = part[at + place]
-        value |= (byte & 127) << (7 * place)
-        if byte < 128:
-            return value, at + place + 1
-    raise ValueError("not a message")
+        for part in [value] if isinstance(value, Message) else value:
+            name = _external_tensor(part)
+            if name is not None:
+                return name
+    return None

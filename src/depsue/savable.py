@@ -185,10 +185,10 @@ def hash_of(thing: object) -> str | None:
 
 def outside_of(thing: object) -> dict[str, Any]:
     """The callables that a thing, or a part of it, is saved with by name, as `load` takes them."""
-    return {name: call for state in _states(thing) for name, call in state.outside.items()}
+    return {name: call for state in states_of(thing) for name, call in state.outside.items()}
 
 
-def _states(thing: object) -> Iterator[State]:
+def states_of(thing: object) -> Iterator[State]:
     """The states of a thing and of all its parts; none if it cannot be saved."""
     try:
         state = thing.saved_as().state() if isinstance(thing, Savable) else State()
@@ -197,7 +197,7 @@ def _states(thing: object) -> Iterator[State]:
     yield state
     for part in state.parts.values():
         for member in part if isinstance(part, Sequence) else [part]:
-            yield from _states(member)
+            yield from states_of(member)
 
 
 def _savable(thing: object, family: str) -> Savable:

@@ -7,16 +7,17 @@ Policies and reward models ask it alike. It is a callable; one that can be saved
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, finite_matrix
+from depsue.data.checks import FloatArray, Mask, finite_matrix
 from depsue.data.keys import RowIndex
 from depsue.errors import CannotBeSaved, ModelMissing, PolicyError, require, short
 from depsue.onnx import OnnxScores
-from depsue.savable import State
+from depsue.savable import State, states_of
 
 Scores: TypeAlias = Callable[[FloatArray], Any]
 """(m, d) contexts -> (m, A) numbers; of scores, the higher the better."""
@@ -69,6 +70,10 @@ class ScoreTable:
             error=PolicyError,
         )
         return np.asarray(self.scores[rows])
+
+    def knows(self, contexts: FloatArray) -> Mask:
+        """(m,) which contexts are in the table."""
+        return self._index.find(contexts)[1]
 
     def state(self) -> State:
         """What `scores_in` rebuilds it from."""
@@ -143,6 +148,18 @@ def scores_in(state: State) -> ScoreTable | OnnxScores | ExternalModel:
     if "onnx" in state.arrays:
         return OnnxScores.from_state(state)
     return ScoreTable(state.arrays["contexts"], state.arrays["scores"])
+
+
+def tables_in(*things: object) -> list[ScoreTable]:
+    """The distinct score tables that policies, or parts of them, rest on."""
+    tables: dict[bytes, ScoreTable] = {}
+    for state in (state for thing in things for state in states_of(thing)):
+        if "scores" in state.arrays and "contexts" in state.arrays:
+            contexts = state.arrays["contexts"]
+            digest = hashlib.sha256(np.ascontiguousarray(contexts).tobytes()).digest()
+            if digest not in tables:
+                tables[digest] = ScoreTable(contexts, state.arrays["scores"])
+    return list(tables.values())
 
 
 def read_scores(

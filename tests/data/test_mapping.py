@@ -151,3 +151,30 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     for name in ("m.toml", "none.toml"):
         with pytest.raises(FileError, match="must be a TOML file"):
             read_mapping(tmp_path / name)
+
+
+class Compared(str):
+    """Text that counts how often it is compared."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_many_columns_are_checked_in_linear_time() -> None:
+    names = tuple(Compared(f"x{k}") for k in range(2000))
+    LogMapping("action", "reward", "propensity", numeric=names, segments=names[:1000])
+    assert Compared.times < 20 * len(names)
+
+
+def test_absurdly_many_columns_are_refused(tmp_path: Path) -> None:
+    names = [f"x{k}" for k in range(300_000)]
+    with pytest.raises(ConfigError, match=r"10,000 columns at most.*300,003"):
+        LogMapping("action", "reward", "propensity", numeric=tuple(names))
+    (tmp_path / "m.toml").write_bytes(b"#" * (1 << 24) + b"#\n")
+    with pytest.raises(FileError, match=r"16,777,216 bytes at most"):
+        read_mapping(tmp_path / "m.toml")

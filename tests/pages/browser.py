@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -59,6 +60,7 @@ class Browser:
         if csrf is None and not self.csrf and path != "/login":
             self.get(path)
         given = {"csrf": self.csrf if csrf is None else csrf, **(fields or {})}
+        h.setdefault("content_type", "application/x-www-form-urlencoded")
         return self.call("POST", path, urlencode(given).encode(), h)
 
     def login(self, token: str) -> Reply:
@@ -79,12 +81,12 @@ class Browser:
                 (name.replace("_", "-").encode(), value.encode()) for name, value in given.items()
             ],
         }
-        sent: list[dict[str, Any]] = []
+        sent: list[MutableMapping[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         asyncio.run(self.app(scope, receive, send))

@@ -226,3 +226,36 @@ def test_scripts_and_styles_come_from_here_and_stay(visit: Browser) -> None:
     assert plain.headers["cache-control"] == "public, max-age=86400" and len(plain.body) > 1e6
     assert visit.get("/static/../dashboard.py").status == 404
     assert visit.get("/static/none.js", accept="*/*").status == 404
+
+
+def test_every_twin_is_in_the_openapi_document(visit: Browser) -> None:
+    paths = visit.get("/openapi.json").json["paths"]
+    twins = {path for path in paths if path.endswith(".json") and path != "/openapi.json"}
+    assert len(twins) == 6
+    for path in twins:
+        operation = paths[path]["get"]
+        assert operation["summary"] and "role admin" in operation["description"]
+        named = [each["name"] for each in operation.get("parameters", ())]
+        assert named == re.findall(r"{(\w+)}", path)
+        asked = path.replace("{name}", "spring").replace("{k}-{attempt}", "1-1")
+        assert visit.get(asked).headers["content-type"] == "application/json"
+
+
+def test_head_is_get_without_the_body(visit: Browser) -> None:
+    for path in ("/", "/static/style.css", "/nowhere"):
+        whole, head = visit.get(path), visit.call("HEAD", path, b"", {})
+        assert head.status == whole.status and head.body == b""
+        assert head.headers == whole.headers
+
+
+def test_a_form_that_is_too_much_is_refused(visit: Browser) -> None:
+    many = {f"field{k}": "x" for k in range(60)}
+    refusal = visit.post("/campaigns/spring/stop", many)
+    assert refusal.status == 400 and "A form must be readable" in refusal.text
+    file = b'--b\r\ncontent-disposition: form-data; name="csrf"; filename="x"\r\n\r\nx\r\n--b--\r\n'
+    headers = {"content_type": "multipart/form-data; boundary=b"}
+    assert visit.call("POST", "/campaigns/spring/stop", file, headers).status == 400
+
+
+def test_a_slash_too_many_leads_nowhere(visit: Browser) -> None:
+    assert visit.get("/campaigns/spring/").status == 404

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ class Caller:
             "headers": list(headers),
         }
         left = list(reversed(parts))
-        sent: list[dict[str, Any]] = []
+        sent: list[MutableMapping[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
             if not left:
@@ -107,7 +107,7 @@ class Caller:
             part = left.pop()
             return {"type": "http.request", "body": part, "more_body": bool(left) or leaves}
 
-        async def send(message: dict[str, Any]) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         await self.app(scope, receive, send)

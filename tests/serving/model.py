@@ -17,12 +17,13 @@ from depsue.campaigns.secret import Secret
 from depsue.data.catalogue import Catalogue
 from depsue.data.mapping import LogMapping
 from depsue.policies.simple import ByItem
+from depsue.serving.journal import Journal
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Decision, InDoubt, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Batch, Journal, QueuedCall
+from depsue.serving.writing import Batch, QueuedCall
 
 T = TypeVar("T")
 MAPPING = LogMapping(action="item", reward="reward", propensity="p", numeric=("x",))

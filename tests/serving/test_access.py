@@ -20,7 +20,7 @@ from depsue.cli.main import app as command
 from depsue.client import Client, Refused
 from depsue.errors import ConfigError, FileError
 from depsue.serving import app as app_module
-from depsue.serving.access import ROLES, Access, is_loopback
+from depsue.serving.access import ROLES, Access, TokenLimits, TooMuch, is_loopback
 from depsue.serving.app import App
 from depsue.serving.http import is_foreign
 from depsue.serving.service import Service
@@ -320,3 +320,86 @@ def test_without_tokens_pages_of_other_sites_are_refused(
     assert bool(closed.app.service.stopped) == (method == "POST" and not foreign)
     # with tokens there is nothing that a browser would send by itself
     assert closed.call(method, path, parts=body, headers=given).status == 401
+
+
+def test_tokens_that_are_added_at_once_are_all_kept(home: Path) -> None:
+    barrier, each = threading.Barrier(8), [Access(home) for _ in range(8)]
+
+    def add(k: int) -> None:
+        barrier.wait()
+        each[k].add("reward", f"shop {k}")
+
+    threads = [threading.Thread(target=add, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {token.name for token in Access(home).tokens} == {f"shop {k}" for k in range(8)}
+    each[0].remove("shop 7")
+    assert len(Access(home).tokens) == 7 and not (home / "tokens.json.lock").exists()
+
+
+def test_a_token_sends_so_much_a_second() -> None:
+    now = [0.0]
+    limits = TokenLimits(100.0, 10, batch=50, clock=lambda: now[0])
+    limits.spend("shop", 100)
+    limits.spend("other", 100)  # each token has its own
+    with pytest.raises(TooMuch, match="100 decisions and rewards a second") as refusal:
+        limits.spend("shop", 50)
+    assert refusal.value.seconds == 1
+    now[0] = 0.5
+    limits.spend("shop", 50)
+    with pytest.raises(TooMuch):
+        limits.spend("shop", 1)
+
+
+def test_ids_that_become_known_or_old_make_room_for_others() -> None:
+    now, known = [0.0], set[str]()
+    limits = TokenLimits(100.0, 3, batch=50, clock=lambda: now[0])
+
+    def admit(*ids: str) -> None:
+        limits.admit("shop", ids, lambda asked: known & set(asked))
+
+    admit("a", "b")
+    admit("a", "b", "c")  # the same again counts once
+    with pytest.raises(TooMuch, match="3 rewards an hour") as refusal:
+        admit("d")
+    assert refusal.value.seconds == 3600
+    known.add("b")
+    admit("d")
+    now[0] = 3600.0
+    admit("e", "f", "g")
+
+
+def test_rewards_for_unknown_decisions_are_limited_by_token(serve: Serve, home: Path) -> None:
+    service, access = serve(wait=60.0, unknown=5), Access(home)
+    app = App(service, access)
+    shop, decide = (Caller(app, access.add(role, role)) for role in ("reward", "decide"))
+
+    def reward(*ids: str) -> int:
+        rewards = [{"decision": id, "reward": 1.0} for id in ids]
+        return shop.post("/v1/reward/batch", {"rewards": rewards}).status
+
+    unknown = [f"{k:032x}" for k in range(100)]
+    assert reward(*unknown[:5]) == 200  # a reward may come early
+    reply = shop.post("/v1/reward", {"decision": unknown[6], "reward": 1.0})
+    assert reply.status == 429 and 1 <= int(reply.headers["retry-after"]) <= 3600
+    assert "5 rewards an hour" in reply.json["error"] and reply.json["cure"]
+    assert reward(*unknown) == 429
+    assert service.store.counts()["rewards"] == 5
+    context = service.served.reader.example
+    made = [decide.post("/v1/decide", {"context": context}).json["decision"] for _ in range(3)]
+    assert reward(*made) == 200  # of known decisions as many as one likes
+    fresh = Caller(App(service, access), shop.token)  # as after a restart: the store knows them
+    rewards = [{"decision": id, "reward": 0.5, "event": "late"} for id in made]
+    assert fresh.post("/v1/reward/batch", {"rewards": rewards}).status == 200
+
+
+def test_a_token_that_sends_too_much_hears_when_to_try_again(serve: Serve, home: Path) -> None:
+    service = serve(wait=60.0, rate=1.0)
+    call = Caller(App(service, Access(home, open_to_all=True)))
+    batch = {"decisions": [{"context": service.served.reader.example}] * 1000}
+    assert call.post("/v1/decide/batch", batch).status == 200
+    reply = call.post("/v1/decide/batch", batch)
+    assert reply.status == 429 and int(reply.headers["retry-after"]) > 900
+    assert "1 decisions and rewards a second" in reply.json["error"]

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -628,12 +628,12 @@ def test_half_a_body_is_no_request(port: int, log: Log) -> None:
 
 
 def test_websockets_are_closed(anvil: Caller) -> None:
-    sent: list[dict[str, Any]] = []
+    sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         return {"type": "websocket.connect"}
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     asyncio.run(anvil.app({"type": "websocket", "path": "/"}, receive, send))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.serving.asgi import Caller, batch, caller, context, rewarded
 from tests.serving.conftest import Clock, Serve
 
-from depsue import Catalogue, Uniform
+from depsue import Catalogue, SyntheticSettings, Uniform, synthetic_world
+from depsue.certificates import Registration, three_folds
 from depsue.data.mapping import LogMapping
 from depsue.promises import Floor, Promise
 from depsue.serving import monitor
@@ -310,6 +311,42 @@ def test_a_stop_of_the_monitor_is_one_stop_whichever_service_raises_it(
     assert [event.reason for event in again.events if event.kind == "watch"] == [
         "epoch 1", "epoch 2",
     ]  # fmt: skip
+
+
+def stored(seq: int, **changed: Any) -> SimpleNamespace:
+    """A decision as `Store.read` gives it."""
+    row = {
+        "seq": seq, "id": f"{seq:032x}", "at": 100.0, "round": 1, "policy": "p",
+        "decided_by": "policy", "action": 2, "propensity": 1 / 3, "p_policy": 1 / 3, "p_pi0": 0.0,
+        "holdout": 0.0, "context": '{"x": 0}', "unit": None, "candidates": None,
+        "set_aside": False,
+    }  # fmt: skip
+    return SimpleNamespace(**(row | changed))
+
+
+def test_means_are_of_units_that_no_verdict_will_read() -> None:
+    """The monitor judges all decisions; what pages show is of learn and select rows."""
+    n = 300
+    logs = synthetic_world(SyntheticSettings(users=n, supported=2, novel=1, d=2), seed=1).deploy(
+        Uniform(np.array([True, True, False])), n, round=0
+    )
+    logs = replace(logs, unit=np.arange(n), units=np.arange(1000, 1000 + n))
+    registration = Registration("ledger", "ab" * 32, "unit", (0.35, 0.05, 0.6), "family")
+    folds = three_folds(logs, registration)
+    assert folds.certify.units is not None
+    unread = set(folds.certify.units.tolist())
+    rows = [stored(k + 1, unit=str(1000 + k)) for k in range(n)]
+    # units that a verdict will read earn everything, the others nothing
+    rewards = [Report(row.id, "click", 1.0, 0.0, None) for row in rows if int(row.unit) in unread]
+    rule = ServingSettings(wait=10.0, holdout=0.0)
+    run = MonitorRun(
+        MonitorEpoch(served_by_hand(), 1, 0), rule, (Promise(),), rounds=1, folds=registration
+    )
+    run.step(StoredRows(rows, rewards), 500.0)  # type: ignore[arg-type]
+    (estimate,) = run.estimates
+    assert (estimate.value, estimate.decisions, estimate.served) == (0.0, n - len(unread), n)
+    assert run.points[-1].policy[0] == 0.0 and run.earned.sum() == 0
+    assert run.evidence.n == run.shown.sum() == n and len(unread) > n / 2
 
 
 class Report(NamedTuple):

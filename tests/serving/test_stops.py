@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from tests.database.conftest import Server
 from tests.serving.asgi import batch, caller, context
 from tests.serving.conftest import Serve
 
@@ -339,3 +340,44 @@ def test_no_order_outage_lost_reply_or_restart_lifts_a_stop(
                 raise AssertionError([STEPS[step][0] for step in path]) from problem
         paths = longer
     assert len(known) > 1000
+
+
+def test_a_stop_of_an_outage_holds_after_a_restart_and_reaches_other_services(
+    campaign: Campaign, home: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL: stopped while the store is gone, killed, and back with the store."""
+    url = postgres.new_database()
+
+    def begun() -> Service:
+        settings = ServingSettings(wait=60.0, holdout=0.0)
+        service = Service(campaign, settings, store=url, refresh=3600.0)
+        service.start()
+        return service
+
+    first = begun()
+    assert first.status.decides.who == "policy"
+    with monkeypatch.context() as broken:
+        broken.setattr(Store, "add_events", gone)
+        stop = first.stop_policy("it fell", "the monitor")
+        assert stop.durable == "disk"
+        first.close()
+    again = begun()
+    try:
+        assert [one.id for one in again.status.stops] == [stop.id]
+        assert again.status.decides.who == "pi0"
+        (campaign.files.folder / "stops.jsonl").unlink()  # as on another machine
+        other = begun()
+        assert other.stopped == "it fell"
+        with monkeypatch.context() as broken:  # one failed connection lifts nothing
+            broken.setattr(Store, "events", gone)
+            other.turn()
+            assert other.status.state == "stopped" and other.status.decides.who == "pi0"
+        other.resume_policy([stop.id], "mended", "bo")
+        assert again.stopped and not other.stopped  # until it has read the store
+        again.turn()
+        assert {one.status.decides.who for one in (again, other)} == {"policy"}
+        epochs = {service.monitor.run.epoch.id for service in (again, other) if service.monitor.run}
+        assert len(epochs) == 1  # both go on with one epoch
+        other.close()
+    finally:
+        again.close()

@@ -38,7 +38,8 @@ def context_of(key: str | None, other: bool) -> dict[str, Any]:
 def requests(draw: st.DrawFn) -> Decide:
     key = draw(KEYS)
     mistaken = draw(st.sampled_from([False] * 9 + [True]))
-    return Decide(context_of(key, mistaken), candidates=draw(CANDIDATES), key=key)
+    candidates: Any = draw(CANDIDATES)
+    return Decide(context_of(key, mistaken), candidates=candidates, key=key)
 
 
 class WritePath(RuleBasedStateMachine):

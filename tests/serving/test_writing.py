@@ -8,6 +8,7 @@ import logging
 import os
 import stat
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from tests.serving.conftest import Log, Serve
 from tests.serving.model import SERVED, SmallService, request, stored
 
 from depsue.errors import ConfigError, FileError
+from depsue.serving.journal import Journal
 from depsue.serving.messages import DecisionReply
 from depsue.serving.service import Service, StoreStatus
 from depsue.serving.store import Reward, StoreGone
-from depsue.serving.writing import CHUNK, Journal, QueuedCall
+from depsue.serving.writing import CHUNK, QueuedCall
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import summarised
 from depsue.campaigns.records import required_hash
+from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import declared_units
 from depsue.check import check_logs, guess_mapping
@@ -124,7 +125,9 @@ def create(
         files=files.hashes(0),
     )
     notes = (*first.notes, *_shared_rows(ledger, name))
-    return Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
+    campaign = Campaign(ledger, home, name, by=by, notes=notes, outside=outside_of(policy))
+    secret_of(campaign)  # made now
+    return campaign
 
 
 def _shared_rows(ledger: Ledger, name: str) -> list[str]:

@@ -3,6 +3,7 @@
 ::
 
     HOME/ledger.db                    the ledger, unless it is elsewhere
+    HOME/NAME/secret.json             what its service draws by; readable by its owner only
     HOME/NAME/pi0/                    the logging policy
     HOME/NAME/round-0/items.parquet   the catalogue that round 0's rows are read with
     HOME/NAME/round-0/mapping.toml    which column of its logs is what

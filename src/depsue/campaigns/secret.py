@@ -50,7 +50,7 @@ def secret_of(campaign: RecordedCampaign) -> Secret:
         _write_once(path, Secret(1, secrets.token_bytes(BYTES)))
     cure = (
         f"copy {FILE} from the machine where the campaign was first served, or restore it from a "
-        f"backup; if it is lost: depsue secret rotate {campaign.name}"
+        f"backup; if it is lost: depsue campaign rotate-secret {campaign.name}"
     )
     require(
         path.exists(),
@@ -85,18 +85,18 @@ def rotate_secret(campaign: RecordedCampaign) -> Secret:
 
 
 @dataclass(frozen=True)
-class _File:
+class _SecretFile:
     version: int
     secret: str
 
 
 def _encoded(secret: Secret) -> bytes:
-    return codec.encode(_File(secret.version, secret.value.hex()), indent=1).encode()
+    return codec.encode(_SecretFile(secret.version, secret.value.hex()), indent=1).encode()
 
 
 def _read(path: Path, cure: str) -> Secret:
     try:
-        file = codec.decode(path.read_bytes(), _File, what="the secret")
+        file = codec.decode(path.read_bytes(), _SecretFile, what="the secret")
         value = bytes.fromhex(file.secret)
         require(len(value) == BYTES, f"a secret has {BYTES} bytes", error=FileError)
         return Secret(file.version, value)

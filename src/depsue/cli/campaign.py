@@ -440,6 +440,27 @@ def rollback(
     _show(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
 
 
+@app.command("rotate-secret")
+def rotate_secret(
+    name: Name,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw decisions by a new secret, if others may know the old one, or if it is lost."""
+    from depsue.campaigns import secret
+
+    campaign = open_campaign(name, home, ledger, by)
+    if not yes:
+        _require_yes(as_json)
+        _ask("Services must be started again, all with the new secret. Rotate it?")
+    made = secret.rotate_secret(campaign)
+    place = campaign.files.folder / secret.FILE
+    _show(campaign, as_json, [f"secret {made.version} in {place}: start the service again"])
+
+
 @app.command()
 def export(
     name: Name,

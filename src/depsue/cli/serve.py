@@ -79,6 +79,20 @@ def serve(
             help=f"Requests that may wait; beyond it 503; default {defaults.MOST_WAITING}."
         ),
     ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            help="Decisions and rewards a second that one token may send; beyond it 429; default "
+            f"{defaults.RATE:g}."
+        ),
+    ] = None,
+    unknown: Annotated[
+        int | None,
+        typer.Option(
+            help="Rewards an hour that one token may send for unknown decisions; default "
+            f"{defaults.UNKNOWN}."
+        ),
+    ] = None,
     pi0_url: Annotated[
         str | None, typer.Option(help="Your own pi0 over HTTP, for fallbacks.")
     ] = None,
@@ -129,6 +143,8 @@ def serve(
             ("backlog", backlog),
             ("on_gone", on_gone),
             ("most_waiting", most_waiting),
+            ("rate", rate),
+            ("unknown", unknown),
             ("pi0_url", pi0_url),
         )
         if value is not None

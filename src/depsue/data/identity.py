@@ -101,6 +101,11 @@ def keyed_folds(identities: Keys, fractions: tuple[float, ...], secret: str) -> 
     return folds
 
 
+def unit_identities(units: np.ndarray[Any, Any]) -> Keys:
+    """(v,) what names the rows of each unit, by its id."""
+    return mix64(keys_of_ids(units))
+
+
 def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
     """(n,) what names each row.
 
@@ -110,7 +115,7 @@ def identities(logs: LoggedData, kind: IdentityKind, start: int = 0) -> Keys:
         start: the number of the first row among all.
     """
     if kind == "unit" and logs.unit is not None and logs.units is not None:
-        return mix64(keys_of_ids(logs.units))[logs.unit]
+        return unit_identities(logs.units)[logs.unit]
     if kind == "time" and logs.time is not None:
         return mix64(_times(logs) ^ _contents(logs))
     return mix64(np.arange(start, start + len(logs), dtype=np.uint64))

@@ -38,6 +38,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -48,6 +49,9 @@ from depsue.data.checks import require_r_max
 from depsue.errors import FileError, is_real, is_whole, require, short
 from depsue.files import write_synced
 
+MOST_COLUMNS = 10_000
+MOST_BYTES = 16 << 20
+"""Of the TOML file."""
 ROLES = ("action", "reward", "propensity", "unit", "time", "round", "position")
 EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapping writes one"
 
@@ -139,8 +143,12 @@ class LogMapping:
             found=f"{short(self.kept)}, and propensity = {self.propensity!r}",
             cure="kept = 0.9375 where a uniform choice of 80 items has lost the rows of 5",
         )
-        once = [name for name in self.role_columns if name not in self.segments]
-        twice = sorted({name for name in once if once.count(name) > 1})
+        count = len(self.columns)
+        rule, cure = f"a mapping names {MOST_COLUMNS:,} columns at most", "leave some out"
+        require(count <= MOST_COLUMNS, rule, found=f"{count:,}", cure=cure)
+        segments = set(self.segments)
+        times = Counter(name for name in self.role_columns if name not in segments)
+        twice = sorted(name for name, n in times.items() if n > 1)
         rule = "a column has one role"
         require(not twice, rule, found=short(twice), cure="name each column once")
 
@@ -291,6 +299,10 @@ def read_mapping(path: str | Path) -> LogMapping:
     """The mapping in a TOML file."""
     rule = "a mapping must be a TOML file that can be read"
     try:
+        size = Path(path).stat().st_size
+        found, cure = f"{size:,} in {path}", "declare fewer columns and values"
+        limit = f"a mapping may have {MOST_BYTES:,} bytes at most"
+        require(size <= MOST_BYTES, limit, found=found, cure=cure, error=FileError)
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
         raise FileError(rule, found=f"{path}: {short(str(problem))}", cure=EXAMPLE) from problem

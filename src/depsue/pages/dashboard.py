@@ -1,15 +1,21 @@
-"""Which page answers a path, and who may see it."""
+"""Which page answers a path, and who may see it: an application of Starlette's."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from depsue.campaigns import Campaign, recompute
 from depsue.errors import ConfigError, DepsueError, FileError
@@ -37,33 +43,30 @@ from depsue.pages.sessions import (
     Sessions,
     Visitor,
     carries,
-    cookie,
+    form_of,
     from_here,
-    query_of,
+    set_session,
     wants_json,
     wants_page,
     within,
 )
 from depsue.serving.access import Access
-from depsue.serving.app import Pages, encode, refused
-from depsue.serving.http import Answer, Request
+from depsue.serving.app import Operation, encode, refused
+from depsue.serving.http import Receive, Scope, Send
 from depsue.serving.service import Service
 
 T = TypeVar("T")
 PATIENCE = 3.0
 """Seconds that an answer waits for short work, before a page shows its progress instead."""
-_PAGES = re.compile(
-    r"/campaigns/(?P<name>[A-Za-z0-9][A-Za-z0-9_-]{0,63})"
-    r"(?:/(?P<part>plan|stop|resume)|/certificates/(?P<k>[0-9]{1,4})-(?P<attempt>[0-9]{1,4}))?"
-)
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A page that is asked for, by whom, and whether as JSON."""
+    """A page that is asked for, by whom, with which form, and whether as JSON."""
 
     request: Request
     visitor: Visitor
+    form: Mapping[str, str]
     as_json: bool
 
     @property
@@ -71,13 +74,76 @@ class Visit:
         """Whether a form was sent."""
         return self.request.method == "POST"
 
+    @property
+    def name(self) -> str:
+        """The campaign that the path names."""
+        return str(self.request.path_params["name"])
+
 
 class NoSuchPage(Exception):
     """There is nothing at that path."""
 
 
-class Dashboard(Pages):
-    """The pages.
+@dataclass(frozen=True)
+class Page:
+    """A page: where it is, what shows it, and what its JSON twin tells.
+
+    Args:
+        path: with the names of parameters in braces.
+        show: makes it.
+        summary: in words, for the OpenAPI document.
+        takes_form: whether a form can be sent to it.
+        twin: where its JSON is; None is the path with `.json`.
+    """
+
+    path: str
+    show: Callable[[Visit], Response]
+    summary: str
+    takes_form: bool = False
+    twin: str | None = None
+
+    @property
+    def operation(self) -> Operation:
+        """Its JSON twin, as programs ask for it."""
+        return Operation("GET", self.twin or f"{self.path}.json", "admin", self.summary)
+
+
+class CampaignName(Convertor[str]):
+    """A name that can be a folder's."""
+
+    regex = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+
+    def convert(self, value: str) -> str:
+        """As it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """As it is."""
+        return value
+
+
+class SmallNumber(Convertor[int]):
+    """The number of a round or of an attempt."""
+
+    regex = "[0-9]{1,4}"
+
+    def convert(self, value: str) -> int:
+        """The number."""
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        """Its digits."""
+        return str(value)
+
+
+register_url_convertor("campaign", CampaignName())
+register_url_convertor("small", SmallNumber())
+PARAMETERS = {"{name}": "{name:campaign}", "{k}": "{k:small}", "{attempt}": "{attempt:small}"}
+"""What the parameters of a path may be."""
+
+
+class Dashboard:
+    """The pages, as an application of Starlette's.
 
     Args:
         service: what serves; its ledger has the campaigns.
@@ -98,59 +164,87 @@ class Dashboard(Pages):
         self.plans, self.recomputations = Jobs(), Jobs()
         self._stories = Stories()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="depsue-pages")
+        of, test = "/campaigns/{name}", "/campaigns/{name}/certificates/{k}-{attempt}"
+        pages = (
+            Page("/", self._overview, "All campaigns", twin="/index.json"),
+            Page(of, self._campaign, "A campaign, and what serves now"),
+            Page(f"{of}/plan", self._plan, "The plan of its next round", takes_form=True),
+            Page(f"{of}/stop", self._stop, "Whether its policy can be stopped", takes_form=True),
+            Page(f"{of}/resume", self._resume, "Whether it can be resumed", takes_form=True),
+            Page(test, self._certificate, "A test and its certificate", takes_form=True),
+        )
+        self.operations = [page.operation for page in pages]
+        """What programs may ask: the JSON twins."""
+        routes = [route for page in pages for route in self._routes(page)]
+        self._app = Starlette(
+            routes=[
+                *routes,
+                Route("/login", self._login, methods=["GET", "POST"]),
+                Route("/logout", self._logout, methods=["GET", "POST"]),
+                Route("/static/{name}", self._static),
+            ],
+            exception_handlers={HTTPException: self._turned_away},
+        )
+        self._app.router.redirect_slashes = False
 
-    async def answer(self, request: Request) -> Answer | None:
-        """The answer; None if there is no such page."""
-        path = request.path
-        if path.startswith("/static/"):
-            return await self._in_thread(static, request)
-        if request.method not in ("GET", "POST"):
-            return refused(405, "pages take GET and POST", found=request.method)
-        if request.method == "POST" and not from_here(request):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI asks."""
+        await self._app(scope, receive, send)
+
+    def _routes(self, page: Page) -> list[Route]:
+        """The page and its twin."""
+        path, twin = page.path, page.operation.path
+        for plain, typed in PARAMETERS.items():
+            path, twin = path.replace(plain, typed), twin.replace(plain, typed)
+        methods = ["GET", "POST"] if page.takes_form else ["GET"]
+        return [
+            Route(path, partial(self._visited, page, False), methods=methods),
+            Route(twin, partial(self._visited, page, True), methods=["GET"]),
+        ]
+
+    async def _visited(self, page: Page, as_json: bool, request: Request) -> Response:
+        """A page, for who may see it."""
+        posted = request.method == "POST"
+        as_json = as_json or (not posted and wants_json(request))
+        if posted and not from_here(request):
             return self._wrong(request, 403, "a form must be sent from these pages")
         visitor = self._sessions.visitor(request)
-        if path == "/login":
-            return self._login(request, visitor)
-        as_json = path.endswith(".json") or (request.method == "GET" and wants_json(request))
-        page = self._page(path.removesuffix(".json") if path != "/index.json" else "/")
-        if page is None:
-            wrong = "there is no such page"
-            return self._wrong(request, 404, wrong) if wants_page(request) else None
         if visitor is None:
             return self._refused(request, as_json)
-        if request.method == "POST" and as_json:
-            return refused(405, "a page's JSON is read, not sent", cure="/openapi.json")
-        if request.method == "POST" and not carries(request, visitor):
-            return self._wrong(
-                request,
-                403,
-                "a form must be of this session",
-                cure="load the page again, and send it from there",
+        form = await form_of(request) if posted else {}
+        if posted and not carries(form, visitor):
+            return self._not_of_this_session(request)
+        visit = Visit(request, visitor, form, as_json)
+        return await self._in_thread(self._guarded, page.show, visit)
+
+    async def _static(self, request: Request) -> Response:
+        """A script or a style."""
+        file = await self._in_thread(static, request, request.path_params["name"])
+        if file is None:
+            raise HTTPException(404)
+        return file
+
+    async def _turned_away(self, request: Request, problem: Exception) -> Response:
+        """What Starlette refuses: no such path, another method, a form that is none."""
+        status = problem.status_code if isinstance(problem, HTTPException) else 400
+        if status == 405:
+            headers = getattr(problem, "headers", None) or {}
+            takes = ", ".join(sorted(headers.get("Allow", "").split(", ")))
+            return _refusal(
+                405,
+                "the path does not take this method",
+                found=request.method,
+                cure=f"it takes {takes}",
+                headers=((b"allow", takes.encode()),),
             )
-        if path == "/logout" and request.method == "POST":
-            self._sessions.end(request)
-            return self._to("/login", cookie=cookie("", secure=self._is_secure(request)))
-        return await self._in_thread(self._guarded, page, Visit(request, visitor, as_json))
+        rule = "there is no such page" if status == 404 else "a form must be readable"
+        if request.method == "POST" and not from_here(request):
+            status, rule = 403, "a form must be sent from these pages"
+        if wants_page(request):
+            return self._wrong(request, status, rule)
+        return _refusal(status, rule, cure="GET /openapi.json")
 
-    def _page(self, path: str) -> Callable[[Visit], Answer] | None:
-        """What answers a path."""
-        if path == "/":
-            return self._overview
-        if path == "/logout":
-            return lambda visit: self._to("/")
-        match = _PAGES.fullmatch(path)
-        if match is None:
-            return None
-        name = match["name"]
-        if match["k"] is not None:
-            return partial(self._certificate, name, int(match["k"]), int(match["attempt"]))
-        if match["part"] == "plan":
-            return partial(self._plan, name)
-        if match["part"] is not None:
-            return partial(self._act, name, "stop" if match["part"] == "stop" else "resume")
-        return partial(self._campaign, name)
-
-    def _guarded(self, page: Callable[[Visit], Answer], visit: Visit) -> Answer:
+    def _guarded(self, page: Callable[[Visit], Response], visit: Visit) -> Response:
         """The page, or why there is none."""
         status, rule, found, cure = 404, "there is no such page", "", ""
         try:
@@ -161,10 +255,10 @@ class Dashboard(Pages):
             status = 503 if isinstance(problem, FileError) else 409
             rule, found, cure = problem.rule, problem.found, problem.cure
         if visit.as_json:
-            return refused(status, rule, found=found, cure=cure)
+            return _refusal(status, rule, found=found, cure=cure)
         return self._wrong(visit.request, status, rule, found=found, cure=cure)
 
-    def _overview(self, visit: Visit) -> Answer:
+    def _overview(self, visit: Visit) -> Response:
         served = self._service.campaign.name
         glances = []
         for record in reversed(self._service.campaign.ledger.campaigns()):
@@ -177,9 +271,10 @@ class Dashboard(Pages):
         glances.sort(key=lambda campaign: campaign.name != served)
         return self._shown("overview.html", Overview(served, tuple(glances)), visit)
 
-    def _campaign(self, name: str, visit: Visit) -> Answer:
+    def _campaign(self, visit: Visit) -> Response:
+        name = visit.name
         page = campaign_page(self._stories.of(self._open(name)), self._serving(name))
-        refresh = query_of(visit.request).get("live", "")
+        refresh = visit.request.query_params.get("live", "")
         return self._shown(
             "campaign.html",
             page,
@@ -189,7 +284,9 @@ class Dashboard(Pages):
             refresh=refresh if page.live is not None else "off",
         )
 
-    def _certificate(self, name: str, k: int, attempt: int, visit: Visit) -> Answer:
+    def _certificate(self, visit: Visit) -> Response:
+        name, parameters = visit.name, visit.request.path_params
+        k, attempt = parameters["k"], parameters["attempt"]
         campaign, key = self._open(name), f"{name}/{k}-{attempt}"
         story = self._stories.of(campaign)
         page = certificate_page(story, k, attempt, self.recomputations.of(key))
@@ -205,11 +302,12 @@ class Dashboard(Pages):
         figure = partial(levels_figure, story, page.test, "How far the test went", "levels")
         return self._shown("certificate.html", page, visit, figure=figure)
 
-    def _plan(self, name: str, visit: Visit) -> Answer:
+    def _plan(self, visit: Visit) -> Response:
+        name = visit.name
         campaign = self._open(name)
         show = partial(plan_page, campaign, self.plans.of(name), running=self.plans.running)
         if visit.posted:
-            form = filled(campaign.settings.explore, visit.request.form)
+            form = filled(campaign.settings.explore, visit.form)
             page = show(form=form)
             try:
                 explore = settings_of(campaign.settings.explore, form)
@@ -225,9 +323,16 @@ class Dashboard(Pages):
         figure = partial(_maybe, frontier_figure, page.result)
         return self._shown("plan.html", page, visit, figure=figure)
 
-    def _act(self, name: str, action: Action, visit: Visit) -> Answer:
+    def _stop(self, visit: Visit) -> Response:
+        return self._act("stop", visit)
+
+    def _resume(self, visit: Visit) -> Response:
+        return self._act("resume", visit)
+
+    def _act(self, action: Action, visit: Visit) -> Response:
+        name = visit.name
         campaign, service = self._open(name), self._serving(name)
-        form = {"by": visit.visitor.name, "stops": "", **visit.request.form} if visit.posted else {}
+        form = {"by": visit.visitor.name, "stops": "", **visit.form} if visit.posted else {}
         show = partial(action_page, action, campaign, service)
         if not visit.posted:
             return self._shown("action.html", show({"by": visit.visitor.name}), visit)
@@ -248,30 +353,59 @@ class Dashboard(Pages):
         visit.visitor.name = by
         return self._to(f"{path_of(name)}#monitor")
 
-    def _login(self, request: Request, visitor: Visitor | None) -> Answer:
+    async def _login(self, request: Request) -> Response:
         """Take a token, give a session."""
-        then = within(query_of(request).get("next", "/"))
-        if visitor is not None and request.method == "GET":
-            return self._to(then)
-        if request.method == "GET":
+        if request.method != "POST":
+            then = within(request.query_params.get("next", "/"))
+            if self._sessions.visitor(request) is not None:
+                return self._to(then)
             return rendering.page("login.html", None, problem="", next=then)
-        then = within(request.form.get("next", "/"))
-        id = self._sessions.begin(request.form.get("token", "").strip())
+        if not from_here(request):
+            return self._wrong(request, 403, "a form must be sent from these pages")
+        form = await form_of(request)
+        then = within(form.get("next", "/"))
+        id = self._sessions.begin(form.get("token", "").strip())
         if id is None:
             problem = "That is not the token of an admin."
             return rendering.page("login.html", None, status=401, problem=problem, next=then)
-        return self._to(then, cookie=cookie(id, secure=self._is_secure(request)))
+        entered = self._to(then)
+        set_session(entered, id, secure=self._is_secure(request))
+        return entered
 
-    def _refused(self, request: Request, as_json: bool) -> Answer:
+    async def _logout(self, request: Request) -> Response:
+        """End the session; a link alone does not."""
+        visitor = self._sessions.visitor(request)
+        if request.method == "POST" and not from_here(request):
+            return self._wrong(request, 403, "a form must be sent from these pages")
+        if visitor is None:
+            return self._refused(request, as_json=False)
+        if request.method != "POST":
+            return self._to("/")
+        if not carries(await form_of(request), visitor):
+            return self._not_of_this_session(request)
+        self._sessions.end(request)
+        left = self._to("/login")
+        set_session(left, "", secure=self._is_secure(request))
+        return left
+
+    def _not_of_this_session(self, request: Request) -> Response:
+        return self._wrong(
+            request,
+            403,
+            "a form must be of this session",
+            cure="load the page again, and send it from there",
+        )
+
+    def _refused(self, request: Request, as_json: bool) -> Response:
         if as_json or not wants_page(request):
-            return refused(
+            return _refusal(
                 401,
                 "this needs a token of the role admin",
                 found="none, or another",
                 cure="authorization: Bearer TOKEN, or log in at /login",
                 headers=((b"www-authenticate", b"Bearer"),),
             )
-        return self._to(f"/login?next={quote(request.path, safe='')}")
+        return self._to(f"/login?next={quote(request.scope['path'], safe='')}")
 
     def _open(self, name: str) -> Campaign:
         """A campaign by name."""
@@ -286,32 +420,44 @@ class Dashboard(Pages):
 
     def _shown(
         self, template: str, page: Any, visit: Visit, *, status: int = 200, **more: Any
-    ) -> Answer:
+    ) -> Response:
         """The page, or its JSON; what only the page needs is computed for it alone."""
         if visit.as_json:
-            return Answer(status, encode(page))
+            return Response(encode(page), status, media_type="application/json")
         more = {name: value() if callable(value) else value for name, value in more.items()}
         return rendering.page(template, visit.visitor, status=status, page=page, **more)
 
     def _wrong(
         self, request: Request, status: int, rule: str, *, found: str = "", cure: str = ""
-    ) -> Answer:
+    ) -> Response:
         """A page that says why not."""
         visitor = self._sessions.visitor(request)
         return rendering.page(
             "problem.html", visitor, status=status, rule=rule, found=found, cure=cure
         )
 
-    def _to(self, path: str, *, cookie: bytes | None = None) -> Answer:
-        more = () if cookie is None else ((b"set-cookie", cookie),)
-        place = quote(path, safe="/?&=%#").encode()
-        return Answer(303, b"", b"text/plain", ((b"location", place), *more))
+    def _to(self, path: str) -> Response:
+        return RedirectResponse(quote(path, safe="/?&=%#"), 303)
 
     def _is_secure(self, request: Request) -> bool:
-        return self._secure or request.headers.get(b"x-forwarded-proto") == b"https"
+        return self._secure or request.headers.get("x-forwarded-proto") == "https"
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _refusal(
+    status: int,
+    rule: str,
+    *,
+    found: str = "",
+    cure: str = "",
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Response:
+    """Why not, for a program; as the routes of the service say it."""
+    answer = refused(status, rule, found=found, cure=cure)
+    named = {name.decode(): value.decode() for name, value in headers}
+    return Response(answer.body, status, named, "application/json")
 
 
 def _maybe(make: Callable[[Any], Any], of: Any) -> Any:

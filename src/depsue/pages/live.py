@@ -213,13 +213,14 @@ def new_items(exposure: Exposure, run: MonitorRun | None) -> NewItems:
     }
     shown_now = rows_now = 0
     if run is not None:
-        shown, earned = run.shown.copy(), run.earned.copy()
+        shown, looked, earned = run.shown.copy(), run.looked.copy(), run.earned.copy()
         novel = np.flatnonzero(run.served.catalogue.novel)
         shown_now, rows_now = int(shown[novel].sum()), int(shown.sum())
         for place in novel.tolist():
             id, n = str(run.served.ids[place]), int(shown[place])
             before = items.get(id, ShownItem(id, 0, None, None))
-            mean = float(earned[place]) / n if n else None
+            read = int(looked[place])
+            mean = float(earned[place]) / read if read else None
             items[id] = ShownItem(id, before.shown, before.mean, before.error, n, mean)
     every = sorted(items.values(), key=lambda item: -item.together)
     unlisted = exposure.unlisted if run is None else 0

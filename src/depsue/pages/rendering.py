@@ -14,29 +14,30 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from depsue._version import __version__
-from depsue.pages.sessions import Visitor, query_of
+from depsue.pages.sessions import Visitor
 from depsue.pages.words import or_dash, percent, plus_minus
 from depsue.plural import counted, plural
-from depsue.serving.http import Answer, Request
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"referrer-policy", b"same-origin"),  # with none at all, forms would carry no origin
-)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "same-origin",  # with none at all, forms would carry no origin
+}
 OWN = {
-    "style.css": b"text/css; charset=utf-8",
-    "draw.js": b"text/javascript; charset=utf-8",
-    "icon.svg": b"image/svg+xml",
+    "style.css": "text/css",
+    "draw.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
 }
 PLOTLY = "plotly.min.js"
-FOREVER, A_DAY = b"public, max-age=31536000, immutable", b"public, max-age=86400"
+FOREVER, A_DAY = "public, max-age=31536000, immutable", "public, max-age=86400"
 
 
 def path_of(campaign: str) -> str:
@@ -64,7 +65,7 @@ def templates() -> Environment:
     return environment
 
 
-def page(template: str, visitor: Visitor | None, *, status: int = 200, **shown: Any) -> Answer:
+def page(template: str, visitor: Visitor | None, *, status: int = 200, **shown: Any) -> Response:
     """A page of the dashboard.
 
     Args:
@@ -75,7 +76,7 @@ def page(template: str, visitor: Visitor | None, *, status: int = 200, **shown: 
     """
     text = templates().get_template(template).render(visitor=visitor, **shown)
     body = text.encode("utf-8", "replace")  # an id may hold half a character
-    return Answer(status, body, b"text/html; charset=utf-8", HEADERS)
+    return HTMLResponse(body, status, HEADERS)
 
 
 def mean_or_dash(value: float | None, error: float | None = None) -> str:
@@ -89,24 +90,23 @@ class Asset:
 
     body: bytes
     packed: bytes
-    kind: bytes
+    kind: str
     version: str
 
 
-def static(request: Request) -> Answer | None:
+def static(request: Request, name: str) -> Response | None:
     """The script or style that is asked for; None if there is none."""
-    file = asset(request.path.removeprefix("/static/"))
+    file = asset(name)
     if file is None:
         return None
-    tag = f'"{file.version}"'.encode()
-    lasts = FOREVER if query_of(request).get("v") == file.version else A_DAY
-    headers = ((b"cache-control", lasts), (b"etag", tag), (b"vary", b"accept-encoding"))
-    if request.headers.get(b"if-none-match") == tag:
-        return Answer(304, b"", file.kind, headers)
-    if b"gzip" in request.headers.get(b"accept-encoding", b""):
-        packed = (*headers, (b"content-encoding", b"gzip"))
-        return Answer(200, file.packed, file.kind, packed)
-    return Answer(200, file.body, file.kind, headers)
+    tag = f'"{file.version}"'
+    lasts = FOREVER if request.query_params.get("v") == file.version else A_DAY
+    headers = {"cache-control": lasts, "etag": tag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(b"", 304, headers, file.kind)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.packed, 200, headers | {"content-encoding": "gzip"}, file.kind)
+    return Response(file.body, 200, headers, file.kind)
 
 
 def address(name: str) -> str:
@@ -120,7 +120,7 @@ def asset(name: str) -> Asset | None:
     """A script or style by name; None if there is none."""
     if name == PLOTLY:
         path = files("plotly") / "package_data" / PLOTLY
-        kind = b"text/javascript; charset=utf-8"
+        kind = "text/javascript"
     elif name in OWN:
         path, kind = files("depsue.pages") / "static" / name, OWN[name]
     else:

@@ -6,15 +6,21 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from depsue.serving.access import Access
-from depsue.serving.http import Request
+from depsue.serving.http import bearer
 
 COOKIE = "depsue_session"
 LASTS = 12 * 3600
 """Seconds until a session ends."""
+MOST_FIELDS = 50
+"""Fields of a form."""
 MOST = 1000
 """Sessions; beyond it the oldest ends."""
 
@@ -58,8 +64,9 @@ class Sessions:
         """Who asks; None if they may not see the pages."""
         if self._access.open_to_all:
             return self._anyone
-        if self._access.allows(request.bearer, "admin"):
-            return Visitor("", request.bearer, time.time() + 1)
+        token = bearer(request.headers.raw)
+        if self._access.allows(token, "admin"):
+            return Visitor("", token, time.time() + 1)
         key = _hash(request.cookies.get(COOKIE, ""))
         visitor = self._known.get(key)
         if visitor is None:
@@ -87,52 +94,43 @@ class Sessions:
         self._known.pop(_hash(request.cookies.get(COOKIE, "")), None)
 
 
-def cookie(id: str, *, secure: bool) -> bytes:
-    """The header that sets the session, or with "" ends it."""
-    lasts = LASTS if id else 0
-    text = f"{COOKIE}={id}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict"
-    return (text + ("; Secure" if secure else "")).encode()
+def set_session(response: Response, id: str, *, secure: bool) -> None:
+    """Let an answer set the session, or with "" end it."""
+    response.set_cookie(
+        COOKIE, id, max_age=LASTS if id else 0, secure=secure, httponly=True, samesite="strict"
+    )
 
 
 def from_here(request: Request) -> bool:
     """Whether a form was sent from one of these pages, as far as the browser says."""
-    site = request.headers.get(b"sec-fetch-site")
-    if site is not None and site != b"same-origin":
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False
-    origin = request.headers.get(b"origin")
-    return origin is None or urlsplit(origin.decode("latin-1")).netloc == host_of(request)
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
 
 
-def carries(request: Request, visitor: Visitor) -> bool:
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form that was sent; no files."""
+    form = await request.form(max_files=0, max_fields=MOST_FIELDS)
+    return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+def carries(form: Mapping[str, str], visitor: Visitor) -> bool:
     """Whether a form carries what this visitor's forms do."""
     if not visitor.csrf:
         return True
-    carried = request.form.get("csrf", "").encode("utf-8", "replace")
+    carried = form.get("csrf", "").encode("utf-8", "replace")
     return hmac.compare_digest(carried, visitor.csrf.encode())
-
-
-def host_of(request: Request) -> str:
-    """The name and port that the browser asked."""
-    return request.headers.get(b"host", b"").decode("latin-1")
-
-
-def query_of(request: Request) -> dict[str, str]:
-    """What stands after the question mark; nothing if that is not to be read."""
-    try:
-        return request.query
-    except ValueError:
-        return {}
 
 
 def wants_page(request: Request) -> bool:
     """Whether a browser asks, which can show a page."""
-    return b"text/html" in request.headers.get(b"accept", b"")
+    return "text/html" in request.headers.get("accept", "")
 
 
 def wants_json(request: Request) -> bool:
     """Whether a program asks, which reads a page's JSON twin at the page's own path."""
-    accept = request.headers.get(b"accept", b"")
-    return b"application/json" in accept and not wants_page(request)
+    return "application/json" in request.headers.get("accept", "") and not wants_page(request)
 
 
 def within(path: str) -> str:

@@ -11,6 +11,7 @@ A decision goes down this list, and its answer comes back up once it is on disk:
     served     what serves: policy, pi0, items; a request's columns to a context
     writing    makes a batch durable: in the store, or in the journal while that is gone
     store      decisions, rewards and events on SQLite or PostgreSQL
+    journal    what the store could not take, on this machine's disk
 
 Beside that way::
 

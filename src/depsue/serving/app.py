@@ -2,7 +2,8 @@
 
 `App.routes` says what may be asked, by whom, and what answers; the OpenAPI document is made from
 the same table. A request goes through the same doors whatever it asks: the size of its headers, its
-origin, its token, the size of its body. All other paths belong to the pages of the dashboard.
+origin, its token, the size of its body. All other paths belong to the pages of the dashboard, an
+application of Starlette's; the routes here stay plain, for a decision takes microseconds.
 
 `Metrics` holds counts, latencies and values of the moment, in Prometheus' text format.
 """
@@ -11,21 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from depsue._version import __version__
 from depsue.errors import ConfigError, DepsueError, FileError
-from depsue.serving.access import Access
+from depsue.serving.access import Access, TokenLimits, TooMuch
 from depsue.serving.http import (
     MOST_BODY,
     MOST_HEADERS,
     Answer,
+    GuardedSend,
+    Message,
     Receive,
     Request,
     Scope,
@@ -37,6 +41,7 @@ from depsue.serving.http import (
     send_answer,
 )
 from depsue.serving.messages import (
+    MOST_BATCH,
     Accepted,
     Decide,
     DecideBatch,
@@ -58,37 +63,49 @@ encode = msgspec.json.Encoder().encode
 Handler = Callable[[Request], Awaitable[Answer]]
 TOKENS_READ = 2.0
 """Seconds between looks at the file of tokens."""
+PROBED = 5.0
+"""Seconds for which the answer to "can a decision be made" holds."""
+MOST_RECENT = 100_000
+"""Ids of decisions that are remembered: their rewards are not those of unknown decisions."""
 MOST_SAID = 500
 """Characters of a rule, of what was found, of a cure."""
 
 
 @dataclass(frozen=True)
-class Route:
-    """One thing that may be asked, and what answers.
+class Operation:
+    """One thing that may be asked, as the OpenAPI document tells it.
 
     Args:
-        method, path: what is asked.
+        method, path: what is asked; a part of the path in braces is a parameter.
         role: whose token is needed; None for nobody's.
-        handler: what answers.
-        summary: in words, for the OpenAPI document.
+        summary: in words.
         takes, gives: the messages; None where the document does not describe them.
     """
 
     method: str
     path: str
     role: str | None
-    handler: Handler
     summary: str
     takes: type | None = None
     gives: type | None = None
 
 
-class Pages:
-    """What answers for all other paths: the dashboard, or nothing."""
+@dataclass(frozen=True, kw_only=True)
+class Route(Operation):
+    """An operation, and what answers."""
 
-    async def answer(self, request: Request) -> Answer | None:
-        """The answer; None if there is no such page."""
-        return None
+    handler: Handler
+
+
+class Pages(Protocol):
+    """What answers for all other paths: the dashboard, an ASGI application."""
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        """What programs may ask of it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI asks; the body was read, and is not too large."""
 
 
 class App:
@@ -108,8 +125,16 @@ class App:
         pages: Pages | None = None,
     ) -> None:
         self.service, self.access = service, access
-        self.pages = Pages() if pages is None else pages
+        self.pages = pages
         self.metrics = Metrics()
+        settings = service.settings
+        self.limits = TokenLimits(settings.rate, settings.unknown, batch=MOST_BATCH)
+        self.connections: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """Says how many connections are open, and may be."""
+        self._probe: tuple[object, str, float] = (None, "", 0.0)
+        """What was tried, why it cannot decide, and when that was."""
+        self._recent: dict[str, None] = {}
+        """Ids of the newest decisions."""
         self._decide = msgspec.json.Decoder(Decide).decode
         self._decide_batch = msgspec.json.Decoder(DecideBatch).decode
         self._reward = msgspec.json.Decoder(RewardReport).decode
@@ -117,32 +142,36 @@ class App:
         self._stop = msgspec.json.Decoder(Intervention).decode
         self._resume = msgspec.json.Decoder(Resumption).decode
         routes = (
-            Route("POST", "/v1/decide", "decide", self._on_decide,
-                  "Decide what to show; durable before the reply", Decide, DecisionReply),
-            Route("POST", "/v1/decide/batch", "decide", self._on_decide_batch,
-                  "Several decisions, all or none", DecideBatch, DecisionReplyBatch),
-            Route("POST", "/v1/reward", "reward", self._on_reward,
+            Route("POST", "/v1/decide", "decide", "Decide what to show; durable before the reply",
+                  Decide, DecisionReply, handler=self._on_decide),
+            Route("POST", "/v1/decide/batch", "decide", "Several decisions, all or none",
+                  DecideBatch, DecisionReplyBatch, handler=self._on_decide_batch),
+            Route("POST", "/v1/reward", "reward",
                   "What a decision earned; before it, late or twice is all right",
-                  RewardReport, Accepted),
-            Route("POST", "/v1/reward/batch", "reward", self._on_reward_batch,
-                  "Several rewards", RewardBatch, Accepted),
-            Route("GET", "/v1/context", "decide", self._on_context,
-                  "A context that would be read"),
-            Route("GET", "/v1/status", "admin", self._on_status,
-                  "What serves, and what the monitor says"),
-            Route("POST", "/v1/policy/stop", "admin", self._on_stop,
-                  "Let pi0 decide from now on", Intervention),
-            Route("POST", "/v1/policy/resume", "admin", self._on_resume,
-                  "Name stops: without any left the policy decides again", Resumption),
-            Route("GET", "/metrics", "admin", self._on_metrics, "Counts for Prometheus"),
-            Route("GET", "/healthz", None, self._on_health, "Whether the process answers"),
-            Route("GET", "/readyz", None, self._on_ready, "Whether decisions can be made"),
-            Route("GET", "/openapi.json", None, self._on_openapi, "This document"),
+                  RewardReport, Accepted, handler=self._on_reward),
+            Route("POST", "/v1/reward/batch", "reward", "Several rewards",
+                  RewardBatch, Accepted, handler=self._on_reward_batch),
+            Route("GET", "/v1/context", "decide", "A context that would be read",
+                  handler=self._on_context),
+            Route("GET", "/v1/status", "admin", "What serves, and what the monitor says",
+                  handler=self._on_status),
+            Route("POST", "/v1/policy/stop", "admin", "Let pi0 decide from now on",
+                  Intervention, handler=self._on_stop),
+            Route("POST", "/v1/policy/resume", "admin",
+                  "Name stops: without any left the policy decides again", Resumption,
+                  handler=self._on_resume),
+            Route("GET", "/metrics", "admin", "Counts for Prometheus", handler=self._on_metrics),
+            Route("GET", "/healthz", None, "Whether the process answers",
+                  handler=self._on_health),
+            Route("GET", "/readyz", None, "Whether decisions can be made",
+                  handler=self._on_ready),
+            Route("GET", "/openapi.json", None, "This document", handler=self._on_openapi),
         )  # fmt: skip
         self.routes = {(route.method, route.path): route for route in routes}
         """By method and path."""
         self._paths = {route.path for route in routes}
-        self._openapi = encode(openapi(routes))
+        more = () if pages is None else pages.operations
+        self._openapi = encode(openapi([*routes, *more]))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI asks."""
@@ -153,22 +182,26 @@ class App:
             await send({"type": "websocket.close"})  # there are none here
             return
         began = time.perf_counter()
-        path = scope["path"]
+        path, guarded = scope["path"], GuardedSend(send, head=scope["method"] == "HEAD")
         try:
-            answer = await self._answer(scope, receive)
+            if path in self._paths:
+                await send_answer(guarded, await self._answer(scope, receive))
+            else:
+                await self._page(scope, receive, guarded)
         except ConnectionResetError:
             return
         except Exception:  # nothing of it goes outside
             log.exception("request failed", extra={"path": path})
-            answer = refused(500, "something went wrong here; the service's log says what")
+            if not guarded.status:
+                rule = "something went wrong here; the service's log says what"
+                await send_answer(guarded, refused(500, rule))
         route = path if path in self._paths else "pages"
-        self.metrics.count("requests", route=route, status=str(answer.status))
+        self.metrics.count("requests", route=route, status=str(guarded.status))
         self.metrics.took(route, time.perf_counter() - began)
-        await send_answer(send, answer, head=scope["method"] == "HEAD")
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        path, headers = scope["path"], scope["headers"]
+    def _kept_out(self, method: str, scope: Scope) -> Answer | None:
+        """Why a request goes no further, whatever it asks; None if it does."""
+        headers = scope["headers"]
         if sum(len(name) + len(value) + 4 for name, value in headers) > MOST_HEADERS:
             return refused(431, "headers must be smaller", cure="at most 64 KiB")
         if self.access.open_to_all and is_foreign(method, headers):
@@ -178,8 +211,17 @@ class App:
                 found="an Origin or a Host that is not this machine's",
                 cure="use tokens: depsue token add, and serve without --no-auth",
             )
+        return None
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        """Of a route of ours."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        path = scope["path"]
+        kept_out = self._kept_out(method, scope)
+        if kept_out is not None:
+            return kept_out
         route = self.routes.get((method, path))
-        if route is None and path in self._paths:
+        if route is None:
             takes = ", ".join(method for method, other in self.routes if other == path)
             return refused(
                 405,
@@ -188,26 +230,41 @@ class App:
                 cure=f"it takes {takes}",
                 headers=((b"allow", takes.encode()),),
             )
-        if route is not None and route.role is not None:  # before the body is read
-            if not self.access.allows(bearer(headers), route.role):
-                return refused(
-                    401,
-                    f"this needs a token of the role {route.role}",
-                    found="none, or another",
-                    cure="authorization: Bearer TOKEN; depsue token add makes one",
-                    headers=((b"www-authenticate", b"Bearer"),),
-                )
+        caller: str | None = ""
+        if route.role is not None:  # before the body is read
+            caller = self.access.caller(bearer(scope["headers"]), route.role)
+        if caller is None:
+            return refused(
+                401,
+                f"this needs a token of the role {route.role}",
+                found="none, or another",
+                cure="authorization: Bearer TOKEN; depsue token add makes one",
+                headers=((b"www-authenticate", b"Bearer"),),
+            )
         try:
             body = await read_body(scope, receive)
         except TooLarge:
-            return refused(
-                413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
-            )
-        request = Request(method, path, dict(headers), body, scope["query_string"])
-        if route is None:
-            answer = await self.pages.answer(request)
-            return answer or refused(404, "there is no such page", cure="GET /openapi.json")
-        return await self.guarded(route.handler, request)
+            return _too_large()
+        return await self.guarded(route.handler, Request(body, caller))
+
+    async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Of the pages, once the body is known to be small enough."""
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        answer, body = self._kept_out(method, scope), b""
+        if answer is None:
+            try:
+                body = await read_body(scope, receive)
+            except TooLarge:
+                answer = _too_large()
+        if answer is None and self.pages is not None:
+
+            async def whole() -> Message:
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await self.pages(scope, whole, send)
+            return
+        nothing = refused(404, "there is no such page", cure="GET /openapi.json")
+        await send_answer(send, nothing if answer is None else answer)
 
     async def guarded(self, handler: Handler, request: Request) -> Answer:
         """The handler's answer, or why there is none."""
@@ -217,6 +274,8 @@ class App:
             return refused(422, "the body must be as /openapi.json says", found=str(problem))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             return refused(400, "the body must be JSON", found=str(problem)[:200])
+        except TooMuch as problem:
+            return _later(problem, problem.seconds, status=429)
         except Busy as problem:
             return _later(problem, 1)
         except (StoreGone, FileError) as problem:
@@ -228,26 +287,56 @@ class App:
             return refused(422, problem.rule, found=problem.found, cure=problem.cure)
 
     async def _on_decide(self, request: Request) -> Answer:
-        (reply,) = await self.service.worker.decide([self._decide(request.body)])
+        asked = self._decide(request.body)
+        self.limits.spend(request.caller, 1)
+        (reply,) = await self.service.worker.decide([asked])
         self.metrics.count("decisions", decided_by=reply.decided_by)
+        self._decided((reply,))
         return Answer(200, encode(reply))
 
     async def _on_decide_batch(self, request: Request) -> Answer:
-        replies = await self.service.worker.decide(self._decide_batch(request.body).decisions)
+        asked = self._decide_batch(request.body).decisions
+        self.limits.spend(request.caller, len(asked))
+        replies = await self.service.worker.decide(asked)
+        self._decided(replies)
         for reply in replies:
             self.metrics.count("decisions", decided_by=reply.decided_by)
         return Answer(200, encode(DecisionReplyBatch(replies)))
 
     async def _on_reward(self, request: Request) -> Answer:
-        return await self._rewarded([self._reward(request.body)])
+        return await self._rewarded([self._reward(request.body)], request.caller)
 
     async def _on_reward_batch(self, request: Request) -> Answer:
-        return await self._rewarded(self._reward_batch(request.body).rewards)
+        return await self._rewarded(self._reward_batch(request.body).rewards, request.caller)
 
-    async def _rewarded(self, reports: list[RewardReport]) -> Answer:
-        count = await self.service.worker.reward(self.service.rewards(reports))
+    def _decided(self, replies: Iterable[DecisionReply]) -> None:
+        """Remember ids, so that their rewards need no look at the store."""
+        recent = self._recent
+        for reply in replies:
+            recent[reply.decision] = None
+        while len(recent) > MOST_RECENT:
+            del recent[next(iter(recent))]  # the oldest: dicts keep their order
+
+    async def _rewarded(self, reports: list[RewardReport], caller: str) -> Answer:
+        self.limits.spend(caller, len(reports))
+        rewards = self.service.rewards(reports)
+        ids = {report.decision for report in reports}
+        ids = {id for id in ids if id not in self._recent}
+        if ids:
+            await _in_thread(self._admit, ids, caller)
+        count = await self.service.worker.reward(rewards)
         self.metrics.count("rewards", count)
         return Answer(200, encode(Accepted(count)))
+
+    def _admit(self, ids: set[str], caller: str) -> None:
+        """Let rewards of decisions that are not known pass, up to a limit."""
+        try:
+            unknown = ids - self.service.reader.known(sorted(ids))
+        except StoreGone:  # rewards are taken while the store is gone, too
+            unknown = ids
+        if unknown:
+            self.limits.admit(caller, unknown, self.service.reader.known)
+            self.metrics.count("rewards_of_unknown_decisions", len(unknown))
 
     async def _on_context(self, request: Request) -> Answer:
         return Answer(200, encode({"context": self.service.served.reader.example}))
@@ -266,21 +355,37 @@ class App:
         return await self._on_status(request)
 
     async def _on_metrics(self, request: Request) -> Answer:
-        text = self.metrics.text(gauges(self.service))
+        count, most = self.connections()
+        values = {"connections": float(count), "connections_limit": float(most)}
+        text = self.metrics.text(gauges(self.service) | values)
         return Answer(200, text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
 
     async def _on_health(self, request: Request) -> Answer:
         return Answer(200, encode({"alive": True, "version": __version__}))
 
     async def _on_ready(self, request: Request) -> Answer:
-        status = self.service.status
+        why_not, status = await self._probed(), self.service.status
+        if status.decides.who == "nobody":
+            why_not = why_not or status.not_ready
         facts = {
-            "ready": status.ready,
+            "ready": not why_not,
             "round": status.round,
             "state": status.state,
             "decides": status.decides.who,
         }
-        return Answer(200 if status.ready else 503, encode(facts))
+        if why_not:
+            facts["why"] = why_not[:MOST_SAID]
+        return Answer(503 if why_not else 200, encode(facts))
+
+    async def _probed(self) -> str:
+        """Why no decision can be made; tried for every policy, and again every few seconds."""
+        served, now = self.service.served, time.monotonic()
+        known, why_not, at = self._probe
+        if known is served and now - at < PROBED:
+            return why_not
+        why_not = str(await _in_thread(served.why_not))
+        self._probe = served, why_not, now
+        return why_not
 
     async def _on_openapi(self, request: Request) -> Answer:
         return Answer(200, self._openapi)
@@ -320,10 +425,17 @@ def refused(
     return Answer(status, encode(refusal), headers=headers)
 
 
-def _later(problem: DepsueError, seconds: int) -> Answer:
+def _too_large() -> Answer:
     return refused(
-        503,
+        413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
+    )
+
+
+def _later(problem: DepsueError, seconds: int, *, status: int = 503) -> Answer:
+    return refused(
+        status,
         problem.rule,
+        found=problem.found if status == 429 else "",  # of a store it may name an address
         cure=problem.cure,
         headers=((b"retry-after", str(seconds).encode()),),
     )
@@ -333,7 +445,7 @@ async def _in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
 
-def openapi(routes: Iterable[Route]) -> dict[str, Any]:
+def openapi(routes: Iterable[Operation]) -> dict[str, Any]:
     """The routes as an OpenAPI 3.1 document, from the messages themselves."""
     routes = list(routes)
     kinds = {kind for route in routes for kind in (route.takes, route.gives) if kind is not None}
@@ -355,8 +467,8 @@ def openapi(routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    words = route.path.removeprefix("/v1").strip("/").removesuffix(".json").split("/")
+def _operation(route: Operation) -> dict[str, Any]:
+    words = re.findall(r"\w+", route.path.removeprefix("/v1").removesuffix(".json"))
     done: dict[str, Any] = {"description": "Done"}
     if route.gives is not None:
         done["content"] = _content(route.gives)
@@ -365,6 +477,12 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "responses": {"200": done},
     }
+    parameters = re.findall(r"\{(\w+)\}", route.path)
+    if parameters:
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in parameters
+        ]
     if route.takes is not None:
         operation["requestBody"] = {"required": True, "content": _content(route.takes)}
     statuses = tuple(_PROBLEMS) if route.takes is not None else ("401",) if route.role else ()
@@ -387,6 +505,7 @@ _PROBLEMS = {
     "409": "A key that another request had, or nothing to resume",
     "413": "The body is too large",
     "422": "The body breaks a rule, which the reply names",
+    "429": "More than the token may send: try again after the seconds of Retry-After",
     "503": "Not now: try again after the seconds of Retry-After",
 }
 

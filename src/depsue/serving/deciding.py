@@ -29,7 +29,7 @@ from depsue.campaigns.secret import Secret
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.messages import Decide, DecidedBy, Id
-from depsue.serving.served import ServedPolicy
+from depsue.serving.served import OUTSIDE, ServedPolicy
 from depsue.serving.store import Decision
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,8 @@ class Decider:
             for k, places in restricted.items():
                 own[k], base[k] = _among(own[k], places), _among(base[k], places)
         held: Mask = epoch.uniforms("holdout", names) < self.holdout
-        from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held
+        outside = served.outside(contexts)
+        from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held | outside
         drawn = draw(np.where(from_pi0[:, None], base, own), epoch.uniforms("action", names))
         rows = np.arange(len(asked))
         p_own, p_base = own[rows, drawn], base[rows, drawn]
@@ -181,10 +182,12 @@ class Decider:
             if answer is not None and place is not None:
                 drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
                 p_own[k] = own[k, place]
-        deciders: list[DecidedBy] = ["pi0"] * len(asked)
-        if not fallback:
-            pi0_served = served.is_pi0  # then there is nobody to hold out
-            deciders = ["holdout" if h and not pi0_served else "policy" for h in held.tolist()]
+        reasons = [fallback or (OUTSIDE if o else "") for o in outside.tolist()]
+        pi0_served = served.is_pi0  # then there is nobody to hold out
+        deciders: list[DecidedBy] = [
+            "pi0" if why else "holdout" if h and not pi0_served else "policy"
+            for why, h in zip(reasons, held.tolist(), strict=True)
+        ]
         actions, propensities, p_owns, p_bases = (
             drawn.tolist(),
             *(np.minimum(each, 1.0).tolist() for each in (p, p_own, p_base)),  # rounding
@@ -200,12 +203,12 @@ class Decider:
                 round=served.round,
                 policy=served.hash,
                 decided_by=deciders[k],
-                why=fallback,
+                why=reasons[k],
                 action=actions[k],
                 propensity=propensities[k],
                 p_policy=p_owns[k],
                 p_pi0=p_bases[k],
-                holdout=0.0 if fallback or served.is_pi0 else self.holdout,
+                holdout=0.0 if reasons[k] or served.is_pi0 else self.holdout,
                 context=texts[k],
                 unit=units[k],
                 key=request.key,

@@ -23,14 +23,14 @@ from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping, to_toml
 from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
+from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
-from depsue.serving.served import ServedPolicy, as_text
+from depsue.serving.served import OUTSIDE, ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, declared, store_address
 from depsue.serving.store import AT_ONCE, Reward, Store, decisions
-from depsue.serving.writing import Journal
 
 _decode = msgspec.json.decode
-COLUMNS = ("policy", "decided_by", "action", "propensity", "context", "unit", "candidates")
+COLUMNS = ("policy", "decided_by", "why", "action", "propensity", "context", "unit", "candidates")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ class Exported:
             for count, why in (
                 (self.holdout, "of the holdout on pi0"),
                 (self.fallback, "of pi0 as the fallback"),
-                (self.restricted, "with candidates, which the certificate does not cover"),
+                (
+                    self.restricted,
+                    "that the certificate does not cover: with candidates, or with a context "
+                    "outside pi0's table",
+                ),
                 (self.open, "that still wait for rewards"),
                 (self.twins, "of keys that were decided on both sides of an outage"),
             )
@@ -280,10 +284,13 @@ def _closed_of_policy(
     """(n,) the policy's own decisions that have closed; what is left out is counted by why."""
     decided_by = np.array(columns["decided_by"])
     wanted: Mask = np.ones(len(decided_by), dtype=bool)
+    outside = np.array(columns["why"]) == OUTSIDE
+    candidates = np.array([places is not None for places in columns["candidates"]])
+    by_pi0 = (decided_by == "pi0") & ~outside  # pi0's average is not pi0
     for why, mask in (
         ("holdout", decided_by == "holdout"),
-        ("fallback", (decided_by == "pi0") | (np.array(columns["policy"]) != hash)),
-        ("restricted", np.array([places is not None for places in columns["candidates"]])),
+        ("fallback", by_pi0 | (np.array(columns["policy"]) != hash)),
+        ("restricted", candidates | outside),
         ("open", np.array(columns["at"]) > until),
     ):
         left_out[why] += int((wanted & mask).sum())

@@ -37,8 +37,9 @@ from depsue import defaults
 from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.campaigns.records import RoundLength
-from depsue.certificates import UnitRows
+from depsue.certificates import Registration, UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.identity import keyed_folds, unit_identities
 from depsue.data.logs import LoggedData
 from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.errors import DepsueError, short
@@ -193,7 +194,8 @@ class PointEstimate:
 
     Args:
         name: of the promise.
-        decisions: of the policy that are counted.
+        served: decisions of the policy.
+        decisions: those of them that the means are of: whose rewards may be looked at.
         value: the mean reward of them; None before there is one.
         recent: the same of the newest 2,000 or so.
         floor: the least value that the promise allows: its share of pi0's mean on the holdout, or
@@ -201,6 +203,7 @@ class PointEstimate:
     """
 
     name: str
+    served: int
     decisions: int
     value: float | None
     recent: float | None
@@ -218,7 +221,7 @@ class PointEstimate:
         """Earned above the floor so far, summed over decisions; None while it is not known."""
         if self.value is None or self.floor is None:
             return None
-        return self.decisions * (self.value - self.floor)
+        return self.served * (self.value - self.floor)
 
     def __str__(self) -> str:
         value = "not known" if self.value is None else f"{self.value:.4g}"
@@ -237,20 +240,22 @@ class PromiseValue:
 
     def __init__(self, promise: Promise, *, held_out: bool) -> None:
         self._promise, self._held_out = promise, held_out
-        self._n, self._sum = 0, 0.0
+        self._served, self._n, self._sum = 0, 0, 0.0
         self._n_pi0, self._sum_pi0 = 0, 0.0
         self._newest: deque[tuple[int, float]] = deque()
         self._n_newest = 0
 
-    def add(self, reward: FloatArray, held: Mask, w0: FloatArray) -> None:
-        """Take in (n,) rewards within their range.
+    def add(self, reward: FloatArray, held: Mask, w0: FloatArray, *, served: int) -> None:
+        """Take in (n,) rewards within their range, which may be looked at.
 
         Args:
+            served: decisions of the policy, looked at or not.
             reward: of decisions of the policy and of its holdout.
             held: (n,) whether the holdout decided.
             w0: (n,) weights for pi0, by items.
         """
         own = reward[~held]
+        self._served += served
         self._n += len(own)
         self._sum += float(own.sum())
         if len(own):
@@ -276,6 +281,7 @@ class PromiseValue:
         recent = sum(total for _, total in self._newest) / max(self._n_newest, 1)
         return PointEstimate(
             name=self._promise.name,
+            served=self._served,
             decisions=self._n,
             value=self._sum / self._n if self._n else None,
             recent=recent if self._n else None,
@@ -460,7 +466,16 @@ class Monitor:
             unit_rows=self._campaign.settings.explore.units or "all rows",
             drift=None if logs is None else self._drift(logs),
             leave_out=self._events.set_aside,
+            folds=self._folds(epoch.served),
         )
+
+    def _folds(self, served: ServedPolicy) -> Registration | None:
+        """What the folds of later rows hang on; None where it is drawn when they are observed."""
+        try:
+            first = self._campaign.ledger.registration(self._campaign.name, 0)
+        except DepsueError:  # a campaign of before there were registrations
+            return None
+        return first if first.kind == "unit" and served.mapping.unit is not None else None
 
     def _length(self, served: ServedPolicy, logs: LoggedData | None) -> int:
         """Decisions of the round, as declared; else about as many as the logs before it have."""
@@ -631,6 +646,8 @@ class MonitorRun:
         unit_rows: what counts where logs have units: the first decision of a unit, or all.
         drift: compares contexts; None where the logs could not be read.
         leave_out: records decisions that are set aside; durable on return.
+        folds: what the folds of the served rows will hang on, where that is known already: with
+            units. Means are then of rows that no verdict will read.
         points: the live values over time.
         mismatched: rewards that name another item than was decided.
         unusable: rewards outside their range; each counts at its worst for its promise.
@@ -646,6 +663,7 @@ class MonitorRun:
     unit_rows: UnitRows = "all rows"
     drift: ContextDrift | None = None
     leave_out: Callable[[Sequence[int]], None] = lambda seqs: None
+    folds: Registration | None = None
     points: list[MonitorPoint] = field(default_factory=list)
     mismatched: int = 0
     unusable: int = 0
@@ -688,6 +706,7 @@ class MonitorRun:
         """The newest decision that was taken in."""
         size = len(self.served.catalogue)
         self.shown: IntArray = np.zeros(size, dtype=np.int64)
+        self.looked: IntArray = np.zeros(size, dtype=np.int64)
         self.earned: FloatArray = np.zeros(size)
         # new items first: a fault that is about them then moves whole bins of the propensity test
         self._order = np.argsort(~self.served.catalogue.novel, kind="stable")
@@ -857,6 +876,17 @@ class MonitorRun:
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
         return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
 
+    def _looked(self, closed: ClosedDecisions) -> Mask:
+        """(n,) whose rewards may be looked at: the holdout's, and those of units to learn from.
+
+        Where the folds are not known yet these are all: a secret is drawn when rows are observed.
+        """
+        if self.folds is None:
+            return np.ones(len(closed), dtype=bool)
+        names = unit_identities(_unit_ids(closed.unit))
+        fold = keyed_folds(names, self.folds.fractions, self.folds.secret)
+        return np.asarray(closed.held | (fold < 2))
+
     def _note(self, closed: ClosedDecisions) -> None:
         """Add to the live values, which pages show and no test uses."""
         if self.drift is not None:
@@ -868,20 +898,27 @@ class MonitorRun:
         )
         reward = self._reward(closed)
         judgeable = closed.judgeable
-        usable = judgeable & in_range(reward, self.served.mapping.r_max)
+        usable, looked = (
+            judgeable & in_range(reward, self.served.mapping.r_max),
+            self._looked(closed),
+        )
         held, own, action = closed.held & usable, ~closed.held & usable, closed.action
-        self._policy.add(reward[own])
+        read = own & looked
+        self._policy.add(reward[read])
         if held.any():
             self._pi0.add(reward[held])
-        self._novel += int((self.served.catalogue.novel[action] & own).sum())
+        self._novel += int((self.served.catalogue.novel[action] & read).sum())
         self.shown += np.bincount(action[own], minlength=len(self.shown))
-        self.earned += np.bincount(action[own], reward[own], minlength=len(self.shown))
+        self.looked += np.bincount(action[read], minlength=len(self.shown))
+        self.earned += np.bincount(action[read], reward[read], minlength=len(self.shown))
         with np.errstate(all="ignore"):  # of rows that cannot be judged
             _, w0 = closed.weighed("items")
         for promise in self.promises:
             earned = self._reward(closed, promise)
-            mask = closed.within(promise) & judgeable & in_range(earned, self._r_max(promise))
-            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask])
+            about = closed.within(promise)
+            mask = about & judgeable & looked & in_range(earned, self._r_max(promise))
+            served = int((about & ~closed.held).sum())
+            self._values[promise.name].add(earned[mask], closed.held[mask], w0[mask], served=served)
         n = self._policy.n
         if not n or (self.points and n < 1.02 * self.points[-1].n):
             return
@@ -895,6 +932,14 @@ class MonitorRun:
                 margin=self.estimates[0].margin,
             )
         )
+
+
+def _unit_ids(units: Sequence[str | None]) -> np.ndarray[Any, Any]:
+    """(n,) ids of units as the logs' reader has them: whole numbers, or else text."""
+    ids = [None if unit is None else msgspec.json.decode(unit) for unit in units]
+    if all(type(id) is int for id in ids):
+        return np.array(ids, dtype=np.int64)
+    return np.array([as_text(id) for id in ids])
 
 
 def in_range(reward: FloatArray, r_max: float) -> Mask:

@@ -1,26 +1,32 @@
-"""The process that serves: uvicorn, its log, and one limit that uvicorn lacks.
+"""The process that serves: uvicorn, its log, and the limits that uvicorn lacks.
 
-uvicorn hands a request on once its headers are whole, and gathers them without a limit. `Protocol`
-ends a connection that sends headers, or trailers, without end. What is not HTTP is refused in JSON,
-with the headers that all answers have.
+uvicorn gathers headers, and requests that are sent before answers are taken, without a limit, and
+as many connections as come. `Protocol` ends a connection that sends headers, or trailers, without
+end; it reads on only as answers are taken; there are no more connections than descriptors allow,
+and idle ones are closed. What is not HTTP is refused in JSON, with the headers that all answers
+have.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import resource
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from depsue.campaigns import Campaign
-from depsue.errors import ConfigError
+from depsue.errors import ConfigError, require
 from depsue.serving.access import Access
 from depsue.serving.app import App, Pages
 from depsue.serving.http import API_POLICY, NO_STORE, SAFE
@@ -29,6 +35,14 @@ from depsue.serving.settings import ServingSettings
 
 MOST_HEAD = 256 << 10
 """Bytes without a whole head or a piece of a body; whole heads above 64 KiB get a 431, too."""
+SLICE = 2048
+"""Bytes that are parsed at once: so many small requests may wait for their turn, and no more."""
+IDLE = 30.0
+"""Seconds that a connection may wait for its client: to send a request, or to take an answer."""
+RESERVE = 128
+"""File descriptors that are kept from connections: for the store, the ledger and files."""
+FEWEST_CONNECTIONS, MOST_CONNECTIONS = 16, 4096
+"""Connections below which no service starts, and above which none goes."""
 GRACE = 20
 """Seconds in which requests under way are finished after a signal to stop."""
 MakesPages = Callable[[Service, Access], Pages]
@@ -58,15 +72,21 @@ def run(
         tls: certificate and key.
         pages: makes the dashboard.
     """
-    import uvicorn
-
     sys.setswitchinterval(0.0001)  # the loop and the worker take turns often
     log_to(sys.stderr)
+    most = connection_limit()
     service = Service(campaign, settings, store=store)
     app = App(service, access, pages=None if pages is None else pages(service, access))
     listener = listen(host, port)
     scheme, free = "http" if tls is None else "https", listener.getsockname()[1]
-    log.info("listening", extra={"url": f"{scheme}://{host}:{free}/", "campaign": campaign.name})
+    log.info(
+        "listening",
+        extra={
+            "url": f"{scheme}://{host}:{free}/",
+            "campaign": campaign.name,
+            "most_connections": most,
+        },
+    )
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -74,13 +94,15 @@ def run(
         log_config=None,
         access_log=False,
         lifespan="on",
+        timeout_keep_alive=int(IDLE),
         timeout_graceful_shutdown=GRACE,
         server_header=False,
         date_header=False,
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
+    app.connections = lambda: (len(server.server_state.connections), most)
     server.run(sockets=[listener])
 
 
@@ -143,23 +165,145 @@ def log_to(stream: TextIO) -> None:
     logging.getLogger("depsue").setLevel(logging.INFO)
 
 
+def connection_limit() -> int:
+    """Connections at once: what the descriptors of the process allow, less a reserve.
+
+    The reserve is for the store, the ledger and files: a service that cannot open them would
+    decide unwatched.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_CONNECTIONS if allowed == resource.RLIM_INFINITY else allowed - RESERVE
+    require(
+        most >= FEWEST_CONNECTIONS,
+        f"a service needs {RESERVE + FEWEST_CONNECTIONS} file descriptors at least",
+        found=f"{allowed}",
+        cure="raise the limit: ulimit -n 4096, or LimitNOFILE= of the unit",
+    )
+    return min(most, MOST_CONNECTIONS)
+
+
+def close_idle(connections: Iterable[Protocol], now: float) -> None:
+    """Close connections that have waited for their client for too long.
+
+    Args:
+        connections: those that are open.
+        now: monotonic seconds.
+    """
+    for connection in list(connections):
+        if connection.waits_for_client and now - connection.since > IDLE:
+            connection.transport.abort()
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which closes idle connections too."""
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % 10 == 0:
+            connections = cast(set[Protocol], self.server_state.connections)
+            close_idle(connections, time.monotonic())
+        return await super().on_tick(counter)
+
+
+class Flow(FlowControl):
+    """Reads on only while no request of the connection waits for its turn.
+
+    Args:
+        transport: of the connection.
+        pipeline: requests that wait.
+    """
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        """Go on reading; uvicorn asks for it with every request and every answer."""
+        if not len(self._pipeline):
+            super().resume_reading()
+
+
 class Protocol(HttpToolsProtocol):
-    """One connection; give it to uvicorn as `http`."""
+    """One connection; give it to uvicorn as `http`.
+
+    A client may send its next requests before it has read the answers (pipelining). uvicorn would
+    go on to read and parse them, as fast as they come. Here bytes are parsed a slice at a time,
+    and nothing more is parsed or read while a request waits for its turn. So a connection holds
+    one slice of parsed requests, one read of bytes, and one answer that is not taken.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unread = 0
+        self._unparsed = bytearray()
+        self.since = time.monotonic()
+        """When the client last did what was waited for."""
+
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether the client is to send, or to take an answer."""
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        return not under_way or self.cycle.more_body or self.flow.write_paused
+
+    @property
+    def buffered(self) -> tuple[int, int]:
+        """Requests that wait for their turn, and bytes that are not parsed yet."""
+        return len(self.pipeline), len(self._unparsed)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody has connected; beyond the limit the longest idle connection must go."""
+        super().connection_made(transport)
+        self.flow = Flow(transport, self.pipeline)
+        if len(self.connections) <= connection_limit():
+            return
+        others = cast(set[Protocol], self.connections - {self})
+        idle = [connection for connection in others if connection.waits_for_client]
+        if idle:
+            min(idle, key=lambda connection: connection.since).transport.abort()
+        else:
+            self._refuse(b"503 Service Unavailable", b"the service has too many connections")
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
+        if not self._unparsed and len(data) <= SLICE:
+            self._parse(data)
+            return
+        self._unparsed += data
+        self._parse_on()
+
+    def _parse_on(self) -> None:
+        while self._unparsed and not self.pipeline and not self.transport.is_closing():
+            slice = bytes(self._unparsed[:SLICE])
+            del self._unparsed[:SLICE]
+            self._parse(slice)
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self.flow.pause_reading()
+
+    def _parse(self, data: bytes) -> None:
         self._unread += len(data)
         super().data_received(data)
         if self._unread > MOST_HEAD and not self.transport.is_closing():
             self._refuse(b"431 Request Header Fields Too Large", b"headers must be smaller")
 
+    def on_response_complete(self) -> None:
+        """An answer was handed over; the next request has its turn."""
+        super().on_response_complete()
+        self.since = time.monotonic()
+        if not self.transport.is_closing():
+            self._parse_on()
+            self.flow.resume_reading()
+
+    def resume_writing(self) -> None:
+        """The client took what it was sent."""
+        self.since = time.monotonic()
+        super().resume_writing()
+
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._unread = 0
+        self.since = time.monotonic()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -170,6 +314,7 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is whole."""
         self._unread = 0
+        self.since = time.monotonic()
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

@@ -6,6 +6,7 @@ the same numbers that the logs' reader makes of the same columns.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +18,21 @@ import numpy as np
 from depsue.campaigns import Campaign
 from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, Mask
 from depsue.data.mapping import LogMapping
-from depsue.errors import DataError, ModelMissing, PolicyError, short
+from depsue.errors import DataError, DepsueError, ModelMissing, PolicyError, short
 from depsue.exploration.choices import PI0
 from depsue.policies import BasePolicy
 from depsue.savable import hash_of
+from depsue.scores import ScoreTable, tables_in
 
+log = logging.getLogger(__name__)
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
+MOST_AVERAGED = 10_000
+"""Contexts of a table that pi0's average is taken over, at most."""
+OUTSIDE = "the context is not in pi0's table: pi0's average decides"
+"""Why pi0 decides, where it has no answer of its own; the certificate does not cover it."""
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that a context holds."""
 
@@ -45,8 +52,6 @@ class ServedPolicy:
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
         made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
-        missing: why no decision can be made at all, such as a model of the team's that is not at
-            hand; "" if nothing is missing.
     """
 
     round: int
@@ -59,7 +64,6 @@ class ServedPolicy:
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
     made_in: int = 0
-    missing: str = ""
 
     @property
     def is_pi0(self) -> bool:
@@ -82,9 +86,62 @@ class ServedPolicy:
         return {id: place for place, id in enumerate(self.ids)}
 
     def distributions(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """(m, A) of the policy and of pi0."""
+        """(m, A) of the policy and of pi0; both are pi0's average where it has no answer."""
+        outside = self.outside(contexts)
+        if outside.any():
+            base = np.tile(self.average, (len(contexts), 1))
+            own = base.copy()
+            if not outside.all():
+                own[~outside], base[~outside] = self.distributions(contexts[~outside])
+            return own, base
         base = self.pi0.probabilities(contexts)
         return (base if self.is_pi0 else self.policy.probabilities(contexts)), base
+
+    def outside(self, contexts: FloatArray) -> Mask:
+        """(m,) contexts that a table of pi0's does not have: no certificate speaks of them."""
+        outside: Mask = np.zeros(len(contexts), dtype=bool)
+        for table in self._tables:
+            outside |= ~table.knows(contexts)
+        return outside
+
+    @cached_property
+    def average(self) -> FloatArray:
+        """(A,) what pi0 shows on average over the contexts of its tables, each counted once."""
+        contexts = self._tables[0].contexts
+        contexts = contexts[~self.outside(contexts)]
+        if not len(contexts):
+            raise PolicyError(
+                "a context outside pi0's table is decided by what pi0 shows on average",
+                found="no context that all of its tables have",
+                cure="give pi0 as one table, or as a model",
+            )
+        chosen = np.linspace(0, len(contexts) - 1, min(len(contexts), MOST_AVERAGED)).astype(int)
+        mean = self.pi0.probabilities(contexts[chosen]).mean(axis=0, dtype=np.float64)
+        return np.asarray(mean / mean.sum())
+
+    @cached_property
+    def _tables(self) -> list[ScoreTable]:
+        return tables_in(self.pi0, self.policy)
+
+    @cached_property
+    def missing(self) -> str:
+        """Why no decision could be made when it was loaded; "" if one could."""
+        return self.why_not()
+
+    def why_not(self) -> str:
+        """Why no decision can be made now, tried on an example; "" if one can.
+
+        Such as: a model of the team's is not at hand, or fails.
+        """
+        try:
+            self.distributions(self.reader.contexts([self.reader.example]))
+        except ModelMissing as problem:
+            return str(problem)
+        except DepsueError:  # about this context alone
+            return ""
+        except Exception as problem:  # a team's own model may raise anything
+            return f"pi0 or the policy fails: {type(problem).__name__}: {short(str(problem))}"
+        return ""
 
     def cached(self, contexts: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The same; users come back, so the distributions of recent contexts are cached."""
@@ -132,8 +189,7 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         made_in, choice = campaign.made_in(max(k, 1), hash)
         loaded = campaign.policy(max(k, 1), hash)
         policy = pi0 if choice.what == "pi0" else campaign.widened(loaded, catalogue)
-    mapping = campaign.files.mapping(at)
-    return ServedPolicy(
+    served = ServedPolicy(
         round=k,
         hash=hash,
         what=choice.what,
@@ -141,24 +197,13 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         policy=policy,
         pi0=pi0,
         catalogue=catalogue,
-        mapping=mapping,
+        mapping=campaign.files.mapping(at),
         credits={} if choice.what == "pi0" else _credits(campaign, hash),
         made_in=made_in,
-        missing=_missing(policy, pi0, mapping),
     )
-
-
-def _missing(policy: BasePolicy, pi0: BasePolicy, mapping: LogMapping) -> str:
-    """What no request can be decided without, and is not here; "" if there is nothing."""
-    reader = ContextReader(mapping)
-    for answering in (pi0, policy):
-        try:
-            answering.probabilities(reader.contexts([reader.example]))
-        except ModelMissing as problem:
-            return str(problem)
-        except PolicyError:  # about this context alone
-            continue
-    return ""
+    if served.missing:  # asked now, so that the first decision does not wait for it
+        log.error("not ready", extra={"found": served.missing})
+    return served
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:

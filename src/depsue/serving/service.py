@@ -31,6 +31,7 @@ from depsue.campaigns import Campaign
 from depsue.campaigns.secret import secret_of
 from depsue.errors import DepsueError, require
 from depsue.serving.joining import reported_rewards
+from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState, PointEstimate
 from depsue.serving.served import ServedPolicy, load_served, what_serves
@@ -38,7 +39,6 @@ from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
 from depsue.serving.worker import Worker
-from depsue.serving.writing import Journal
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0

@@ -42,6 +42,8 @@ class ServingSettings:
         backlog: closed decisions that may wait for the monitor while the policy explores.
         on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
+        rate: decisions and rewards that one token may send in a second.
+        unknown: rewards that one token may send in an hour for decisions that are not known yet.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
     """
 
@@ -55,6 +57,8 @@ class ServingSettings:
     backlog: int = defaults.BACKLOG
     on_gone: str = defaults.ON_GONE
     most_waiting: int = defaults.MOST_WAITING
+    rate: float = defaults.RATE
+    unknown: int = defaults.UNKNOWN
     pi0_url: str | None = None
 
     def __post_init__(self) -> None:
@@ -74,6 +78,8 @@ class ServingSettings:
             (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
             (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
              self.most_waiting),
+            (is_real(self.rate) and 1 <= self.rate <= 1e9, "rate: 1 to 1e9 a second", self.rate),
+            (0 <= self.unknown <= 1_000_000, "unknown: 0 to 1,000,000 an hour", self.unknown),
             (self.pi0_url is None or self.pi0_url.startswith(("http://", "https://")),
              "pi0's address begins with http:// or https://", self.pi0_url),
         ):  # fmt: skip

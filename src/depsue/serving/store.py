@@ -282,6 +282,17 @@ class Store:
         with self._reading() if self._connection is None else self._transaction() as connection:
             return self._of_keys(connection, keys)
 
+    def known(self, ids: Sequence[str]) -> set[str]:
+        """Which of these ids are of decisions of the campaign."""
+        known: set[str] = set()
+        with self._reading() as connection:
+            for chunk in _chunks(ids):
+                query = sa.select(decisions.c.id).where(
+                    decisions.c.campaign == self.campaign, decisions.c.id.in_(chunk)
+                )
+                known.update(connection.scalars(query))
+        return known
+
     def add_events(self, added: Sequence[MonitorEvent]) -> None:
         """Record what happened to the monitor; durable on return. Known ids stay as they are."""
         newest = sa.select(sa.func.coalesce(sa.func.max(decisions.c.seq), 0)).scalar_subquery()
