@@ -24,9 +24,11 @@ lint: $(VENV)/.installed
 docs: $(VENV)/.installed  ## the docs site with reports of all results, in site/: open site/index.html (its search needs a web server)
 	DEPSUE_REPORTS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9
+soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9; finished parts of the service's soak are not run again
+	OMP_NUM_THREADS=1 $(BIN)/depsue-research soak --store sqlite --kills 1000 --decisions 300000 --out soak
+	OMP_NUM_THREADS=1 $(BIN)/depsue-research soak --store postgresql --kills 100 --out soak
 	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies tests/ledger
-	DEPSUE_KILLS=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/campaigns/test_killed.py tests/serving/test_killed.py
+	DEPSUE_KILLS=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/campaigns/test_killed.py
 	DEPSUE_SOAK=1 DEPSUE_MALFORMED=10000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/check/test_malformed.py tests/campaigns/test_malformed.py
 
 bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds and the service against their peers; the monitor
@@ -45,4 +47,4 @@ $(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) demo-report site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo-report site soak .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -388,6 +388,55 @@ def power_trials(
         _print_and_keep(pooling_lines(recipe, betas, seeds_of(seeds), deployments, data))
 
 
+class StoreName(StrEnum):
+    """What decisions are stored in."""
+
+    sqlite = "sqlite"
+    postgresql = "postgresql"
+
+
+@app.command()
+def soak(
+    store: Annotated[StoreName, typer.Option(help="What decisions are stored in.")],
+    kills: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="kill -9 of services and of PostgreSQL.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first part; the next has the next.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Folder for soak.jsonl, and for parts whose books do not close.")
+    ] = Path("soak"),
+    decisions: Annotated[
+        int,
+        typer.Option(min=0, help="Also watch the memory of one service over so many decisions."),
+    ] = 0,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what is finished.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Kill the decision service again and again, and hold its clients' books against its store.
+
+    The soak runs in parts of 50 kills, each with a seed of its own. Finished parts are lines of
+    soak.jsonl and are not run again. Exit code 1 says that a book did not close; the folder of that
+    part has the books, the store and the services' logs.
+    """
+    from depsue.files import writable_folder
+    from depsue.progress import bars
+    from depsue_research.soak import memory, memory_report
+    from depsue_research.soak import report as soak_report
+    from depsue_research.soak import soak as run_soak
+
+    folder = writable_folder(out)
+    if fresh:
+        (folder / "soak.jsonl").unlink(missing_ok=True)
+    with bars(not quiet) as watch:
+        results = run_soak(store.value, kills, seed, folder, watch=watch)
+        watched = [memory(decisions, seed, folder, watch=watch)] if decisions else []
+    _print_and_keep(soak_report(results))
+    for result in watched:
+        _print_and_keep(memory_report(result))
+    if any(result.breaks for result in [*results, *watched]):
+        raise typer.Exit(1)
+
+
 def _print_and_keep(lines: Iterable[str], out: Path | None = None) -> None:
     """Print lines as they come, and write them to a file at the end if there is one."""
     shown = []
