@@ -35,8 +35,9 @@ from depsue.policies.tilted import Tilted
 from depsue.rewards import fit_linear
 from depsue.serving.joining import export_logs
 from depsue.serving.journal import Journal
+from depsue.serving.schema import Decision, Reward
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Decision, Reward, Store
+from depsue.serving.store import Store
 
 D, CONNECTIONS, MILLION = 10, 16, 1_000_000
 

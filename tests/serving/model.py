@@ -19,9 +19,10 @@ from depsue.data.mapping import LogMapping
 from depsue.policies.simple import ByItem
 from depsue.serving.journal import Journal
 from depsue.serving.messages import Decide, DecisionReply
+from depsue.serving.schema import Decision, Reward
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Decision, InDoubt, Reward, Store, StoreGone
+from depsue.serving.store import InDoubt, Store, StoreGone
 from depsue.serving.worker import Worker
 from depsue.serving.writing import Batch, QueuedCall
 

@@ -40,9 +40,10 @@ from depsue.rewards import fit_linear
 from depsue.serving.erasing import Erasure, erase_unit, preview_erasure
 from depsue.serving.joining import export_served
 from depsue.serving.journal import Journal, journal_lines
+from depsue.serving.schema import decisions, rewards
 from depsue.serving.service import Service
 from depsue.serving.settings import JOURNAL, ServingSettings, declared
-from depsue.serving.store import Store, decisions, rewards
+from depsue.serving.store import Store
 
 USER = "visitor-8421-xyzzy"
 MARK = 0.123456789012

@@ -17,6 +17,7 @@ from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise
 from depsue.serving.account import ConfidenceSequence
+from depsue.serving.epoch import ContextDrift
 from depsue.serving.evidence import (
     EpochEvidence,
     FloorPart,
@@ -26,7 +27,6 @@ from depsue.serving.evidence import (
     delta_of_epoch,
     weights,
 )
-from depsue.serving.monitor import ContextDrift
 from depsue_research.monitor import CYCLE, PI0, POLICY, Life, Watch, means, stops_at
 
 DELTA = 0.4  # a large one, half of which is this epoch's: too many false alarms would show

@@ -18,8 +18,9 @@ from depsue.certificates import Certificate
 from depsue.errors import FileError
 from depsue.estimators.weights import novelty_on
 from depsue.serving.joining import export_served
+from depsue.serving.schema import Decision
 from depsue.serving.settings import JOURNAL, STORE, declared
-from depsue.serving.store import Decision, Store
+from depsue.serving.store import Store
 
 
 def test_what_was_served_is_the_next_rounds_logs(

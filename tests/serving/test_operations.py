@@ -31,9 +31,10 @@ from depsue.ledger import open_ledger
 from depsue.serving.access import Access
 from depsue.serving.app import App, Metrics
 from depsue.serving.running import GRACE, log_to
+from depsue.serving.schema import MonitorEvent
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import MonitorEvent, Store
+from depsue.serving.store import Store
 
 ROOT = Path(__file__).parents[2]
 SERVE, RUNBOOK = (ROOT / "docs" / f"{name}.md" for name in ("serve", "runbook"))

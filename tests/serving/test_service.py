@@ -10,9 +10,10 @@ from tests.serving.conftest import Log, Serve
 
 from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, FileError
+from depsue.serving.schema import SCHEMA
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import SCHEMA, Store
+from depsue.serving.store import Store
 
 
 def test_one_service_serves_a_file(serve: Serve, campaign: Campaign) -> None:

@@ -16,11 +16,12 @@ from tests.serving.conftest import Serve
 
 from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, FileError
+from depsue.serving.schema import MonitorEvent
 from depsue.serving.served import ServedPolicy
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import StopFile, Stops
-from depsue.serving.store import MonitorEvent, Store, StoreGone
+from depsue.serving.store import Store, StoreGone
 
 
 def gone(*_: object) -> NoReturn:

@@ -16,18 +16,9 @@ import sqlalchemy as sa
 from tests.database.conftest import PASSWORD, Server, load_sqlite
 
 from depsue.errors import ConfigError, FileError
+from depsue.serving.schema import SCHEMA, Decision, MonitorEvent, Reward, decisions, events, rewards
 from depsue.serving.stops import StopSet
-from depsue.serving.store import (
-    SCHEMA,
-    Decision,
-    MonitorEvent,
-    Reward,
-    Store,
-    StoreGone,
-    decisions,
-    events,
-    rewards,
-)
+from depsue.serving.store import Store, StoreGone
 
 DATA = Path(__file__).parent / "data"
 

@@ -19,7 +19,8 @@ from tests.serving.model import NEXT, SERVED, SmallService, stored
 
 from depsue.errors import ConfigError
 from depsue.serving.messages import Decide, DecisionReply
-from depsue.serving.store import Reward, StoreGone
+from depsue.serving.schema import Reward
+from depsue.serving.store import StoreGone
 from depsue.serving.writing import QueuedCall
 
 MEMORY = Path("/dev/shm")

@@ -20,8 +20,9 @@ from tests.serving.model import SERVED, SmallService, request, stored
 from depsue.errors import ConfigError, FileError
 from depsue.serving.journal import Journal
 from depsue.serving.messages import DecisionReply
+from depsue.serving.schema import Reward
 from depsue.serving.service import Service, StoreStatus
-from depsue.serving.store import Reward, StoreGone
+from depsue.serving.store import StoreGone
 from depsue.serving.writing import CHUNK, QueuedCall
 
 

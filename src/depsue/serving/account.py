@@ -38,10 +38,11 @@ from depsue.data.identity import IdentityKind, id_identities, keyed_folds
 from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
+from depsue.serving.schema import decisions
 from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import StopFile, StopSet
-from depsue.serving.store import Store, decisions
+from depsue.serving.store import Store
 
 FEWEST, MOST = 100, 4000
 """Decisions that are read in one step: few while most are still open, more to catch up."""

@@ -29,8 +29,8 @@ from depsue.campaigns.secret import Secret
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.messages import Decide, DecidedBy, Id
+from depsue.serving.schema import Decision
 from depsue.serving.served import OUTSIDE, ServedPolicy
-from depsue.serving.store import Decision
 
 log = logging.getLogger(__name__)
 TIMEOUT = 0.5

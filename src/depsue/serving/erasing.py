@@ -40,7 +40,8 @@ from depsue.plural import counted
 from depsue.serving.joining import exported_files
 from depsue.serving.journal import Journal
 from depsue.serving.settings import store_address
-from depsue.serving.store import ErasedCounts, Store, unit_texts
+from depsue.serving.store import Store
+from depsue.serving.tombstones import ErasedCounts, unit_texts
 
 if TYPE_CHECKING:
     import polars as pl

@@ -31,9 +31,10 @@ from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
+from depsue.serving.schema import Reward, decisions
 from depsue.serving.served import OUTSIDE, ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, declared, store_address
-from depsue.serving.store import AT_ONCE, Reward, Store, decisions
+from depsue.serving.store import AT_ONCE, Store
 
 _decode = msgspec.json.decode
 EXPORTS = "exports.jsonl"

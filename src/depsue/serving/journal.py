@@ -32,8 +32,8 @@ import msgspec
 
 from depsue.errors import FileError
 from depsue.files import PRIVATE, sync_folder, write_file
+from depsue.serving.schema import Decision, Reward
 from depsue.serving.settings import JOURNAL, SPOOL
-from depsue.serving.store import Decision, Reward
 
 log = logging.getLogger(__name__)
 DAMAGED = ".damaged"

@@ -37,14 +37,16 @@ from depsue.serving.account import (
     ServedCounts,
     recent_decisions,
 )
+from depsue.serving.epoch import MonitorFinding, MonitorState
 from depsue.serving.joining import reported_rewards
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
-from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
+from depsue.serving.monitor import Monitor
+from depsue.serving.schema import MonitorEvent, Reward
 from depsue.serving.served import ServedPolicy, load_served, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
-from depsue.serving.store import MonitorEvent, Reward, Store, StoreGone
+from depsue.serving.store import Store, StoreGone
 from depsue.serving.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -32,9 +32,10 @@ from typing import Literal, Protocol
 from depsue import codec
 from depsue.errors import DepsueError, FileError, require, short
 from depsue.files import PRIVATE, sync_folder
+from depsue.serving.schema import MonitorEvent
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import STOPPED, STOPPED_BEFORE, STOPS
-from depsue.serving.store import MonitorEvent, Store, StoreGone
+from depsue.serving.store import Store, StoreGone
 
 log = logging.getLogger(__name__)
 Place = Literal["store", "disk", "nowhere"]

@@ -8,12 +8,9 @@ On PostgreSQL several services write to one store.
 Whoever writes another one is told the first, read in the same transaction. Nothing is deleted,
 with one exception:
 
-**Erasures.** On a user's request the decisions of a unit become tombstones, and their rewards are
-deleted (`Store.erase`). A tombstone is a row with its id, place, time, round, policy and who
-decided; context, unit, action and probabilities are gone, and in place of the key there is a keyed
-hash of it. So a retry of the key is recognised and refused, a replay of the decision changes
-nothing, and rewards that come later are dropped. A service that was cut off may still bring
-decisions of before the erasure; they become tombstones as they come in.
+**Erasures.** On a user's request the decisions of a unit become `tombstones`, and their rewards are
+deleted. Rewards that come later are dropped. A service that was cut off may still bring decisions
+of before the erasure; they become tombstones as they come in.
 
 **Twins.** A service that cannot reach the store decides without it (`writing`). If a key was
 decided in the store and outside, both decisions were answered, so both are stored. The one that
@@ -28,14 +25,11 @@ A store has a version (`SCHEMA`). Opening one that an older depsue wrote brings 
 
 from __future__ import annotations
 
-import math
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -45,24 +39,30 @@ from sqlalchemy.exc import SQLAlchemyError
 from depsue.database import (
     WRITE_AHEAD_LOG,
     Database,
-    Migration,
     Profile,
-    Schema,
     migrate,
     parse_address,
     schema_version,
-    table,
 )
-from depsue.errors import ConfigError, FileError, require
+from depsue.errors import FileError, require
 from depsue.files import PRIVATE, hold_file
-from depsue.serving.messages import DecidedBy, DecisionReply
+from depsue.serving.schema import (
+    OF_DECISION,
+    SCHEMA,
+    Decision,
+    MonitorEvent,
+    Reward,
+    aside,
+    decisions,
+    erased_units,
+    event_of,
+    events,
+    rewards,
+)
+from depsue.serving.tombstones import ErasedCounts, KeyErased, Tombstones, chunks
 
 AT_ONCE = 20_000
 """Rows that are read or written at once."""
-ERASED = "erased"
-"""Why a tombstone has no context."""
-
-EventKind = Literal["watch", "stop", "resume"]
 
 
 class StoreGone(FileError):
@@ -71,137 +71,6 @@ class StoreGone(FileError):
 
 class InDoubt(StoreGone):
     """A commit got no reply: what it wrote is in the store, or it is not."""
-
-
-class KeyErased(ConfigError):
-    """A key's decision was erased.
-
-    Args:
-        keys: which keys.
-    """
-
-    def __init__(self, keys: Collection[str]) -> None:
-        super().__init__(
-            "a key names one decision, and the decision of this key was erased",
-            cure="send a new key for a new request",
-        )
-        self.keys = frozenset(keys)
-
-
-@dataclass(frozen=True)
-class ErasedCounts:
-    """What the store has of a unit, or what was taken out of it.
-
-    Args:
-        ids: of the decisions.
-        rewards: how many of these.
-        last: the largest place of a decision that was looked at.
-    """
-
-    ids: tuple[str, ...]
-    rewards: int
-    last: int = 0
-
-
-class Decision(msgspec.Struct):
-    """One decision, as it is stored.
-
-    Args:
-        id: 32 hex digits, which another decision of the same key does not have.
-        at: when, in seconds since 1970.
-        round, policy: what served.
-        decided_by: who decided; why: the reason of a fallback, else "".
-        action: the item's place in the catalogue, which stays the same for the whole campaign.
-        propensity: the probability it was drawn with.
-        p_policy, p_pi0: of the action under the deployed policy and under pi0.
-        holdout: the share of traffic that stayed on pi0.
-        context: the request's columns, as JSON.
-        unit: as requested, as JSON; key: as requested.
-        candidates: places, as JSON; None is all items.
-    """
-
-    id: str
-    at: float
-    round: int
-    policy: str
-    decided_by: DecidedBy = msgspec.field(name="arm")  # as spools of earlier services say it
-    why: str
-    action: int
-    propensity: float
-    p_policy: float
-    p_pi0: float
-    holdout: float
-    context: str
-    unit: str | None = None
-    key: str | None = None
-    candidates: str | None = None
-
-    def reply(self, ids: list[int | str]) -> DecisionReply:
-        """What the requester is told."""
-        return DecisionReply(
-            self.id, ids[self.action], self.propensity, self.policy, self.round, self.decided_by
-        )
-
-
-class Reward(msgspec.Struct):
-    """One reward, as it is stored.
-
-    Args:
-        decision: the id of its decision.
-        name: of its column.
-        event: tells several of one decision apart.
-        value: in the units of the logs.
-        received: when, in seconds since 1970.
-        shown: the place of the item that was shown, if it was said; -1 for one that is unknown.
-    """
-
-    decision: str
-    name: str
-    event: str
-    value: float
-    received: float
-    shown: int | None = None
-
-
-@dataclass(frozen=True)
-class MonitorEvent:
-    """Something about the monitor: it began to watch, the policy was stopped, or resumed.
-
-    Args:
-        id: of its own; an event that is recorded twice is recorded once.
-        at: when, in seconds since 1970.
-        kind: what happened.
-        round, policy: what served.
-        reason: in words.
-        by: who.
-        stops: ids of the stops that a resume names.
-        after: the newest decision at that time; the store's to say.
-        seq: its place among events; the store's to say.
-    """
-
-    id: str
-    at: float
-    kind: EventKind
-    round: int
-    policy: str
-    reason: str
-    by: str
-    stops: tuple[str, ...] = ()
-    after: int = 0
-    seq: int = 0
-
-
-# The tables as queries see them; `SCHEMA` below makes them.
-decisions = table(
-    "serving_decisions",
-    "seq campaign id at round policy decided_by why action propensity p_policy p_pi0 holdout "
-    "context unit key candidates twin erased",
-)
-rewards = table("serving_rewards", "decision name event value received shown")
-events = table("serving_events", "seq campaign at kind round policy reason by after id stops")
-aside = table("serving_set_aside", "campaign seq")
-erased_units = table("serving_erased_units", "campaign unit at")
-_OF_DECISION = [decisions.c[field.name] for field in msgspec.structs.fields(Decision)]
 
 
 class Store:
@@ -224,6 +93,7 @@ class Store:
         hidden: Callable[[str, str], str] | None = None,
     ) -> None:
         self.campaign, self._writing, self._hidden = campaign, writing, hidden
+        self._tombstones = Tombstones(campaign, hidden)
         url = parse_address(address, _PROFILE.what)
         self.database = Database(url, _PROFILE, wait=_WAIT)
         self._reader = Database(url, _PROFILE, wait=_WAIT, read_only=True)
@@ -303,7 +173,7 @@ class Store:
                 stored = self._of_keys(connection, [*ids])
                 first = {key: known for key, known in stored.items() if known.id != ids[key]}
             # after the insert: it has waited for an erasure of these keys that was under way
-            if erased := self._erased_keys(connection, [each.key for each in rows if each.key]):
+            if erased := self._tombstones.keys(connection, [each.key for each in rows if each.key]):
                 raise KeyErased(erased)
             if check is not None:
                 check(first)
@@ -325,7 +195,7 @@ class Store:
         twins: list[Decision] = []
         with self._committing() as connection:
             # decided again while the store could not be asked: a twin of what was erased
-            again = self._erased_keys(connection, [each.key for each in made if each.key])
+            again = self._tombstones.keys(connection, [each.key for each in made if each.key])
             if again:
                 twins = [each for each in made if each.key in again and each.id not in in_doubt]
                 self._add(connection, twins, twin=True)
@@ -336,7 +206,7 @@ class Store:
                 new = [decision for decision in made if decision.id not in known]
                 self._add(connection, new, twin=True)
                 twins = [*twins, *new]
-            self._bury_late(connection, [*made, *twins])
+            self._tombstones.bury_late(connection, [*made, *twins])
             self._add_rewards(connection, earned)
         return len(twins)
 
@@ -345,7 +215,7 @@ class Store:
         if not keys:
             return set()
         with self._reading() if self._connection is None else self._transaction() as connection:
-            return self._erased_keys(connection, keys)
+            return self._tombstones.keys(connection, keys)
 
     def of_unit(self, unit: str, *, after: int = 0) -> ErasedCounts:
         """What the store has of a unit.
@@ -355,7 +225,7 @@ class Store:
             after: look at decisions after this place only.
         """
         with self._reading() as connection:
-            return self._of_unit(connection, unit, after)
+            return self._tombstones.of_unit(connection, unit, after)
 
     def erase(self, unit: str, at: float) -> ErasedCounts:
         """Make tombstones of a unit's decisions and delete their rewards; what was taken out.
@@ -375,9 +245,9 @@ class Store:
             if not self.is_file:
                 tables = f"{decisions.name}, {rewards.name}, {erased_units.name}"
                 connection.exec_driver_sql(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE")
-            late = self._of_unit(connection, unit, done.last)
+            late = self._tombstones.of_unit(connection, unit, done.last)
             ids = [*done.ids, *late.ids]
-            count = self._bury(connection, ids, hashed)
+            count = self._tombstones.bury(connection, ids, hashed)
             values = {"campaign": self.campaign, "unit": hashed, "at": at}
             connection.execute(sa.insert(erased_units).values(**values))
         self._overwrite()
@@ -419,7 +289,7 @@ class Store:
         """Which of these ids are of decisions of the campaign."""
         known: set[str] = set()
         with self._reading() as connection:
-            for chunk in _chunks(ids):
+            for chunk in chunks(ids):
                 query = sa.select(decisions.c.id).where(
                     decisions.c.campaign == self.campaign, decisions.c.id.in_(chunk)
                 )
@@ -451,13 +321,13 @@ class Store:
         columns = [column for column in events.c if column.name != "campaign"]
         query = sa.select(*columns).where(events.c.campaign == self.campaign).order_by("seq")
         with self._reading() as connection:
-            return [_event(row) for row in connection.execute(query)]
+            return [event_of(row) for row in connection.execute(query)]
 
     def set_aside(self, seqs: Sequence[int]) -> None:
         """Record decisions that the monitor leaves out, for good; durable on return."""
         statement = f"{self._insert(aside, ('campaign', 'seq'))} ON CONFLICT DO NOTHING"
         with self._committing() as connection:
-            for chunk in _chunks(seqs):
+            for chunk in chunks(seqs):
                 connection.exec_driver_sql(statement, [(self.campaign, seq) for seq in chunk])
 
     def last_seq(self) -> int:
@@ -569,25 +439,13 @@ class Store:
 
     def erased(self, round: int | None = None) -> list[sa.Row[Any]]:
         """(policy, decided_by, count) of tombstones, of one round or of all; without twins."""
-        what = (decisions.c.policy, decisions.c.decided_by)
-        query = (
-            sa.select(*what, sa.func.count().label("decisions"))
-            .where(decisions.c.campaign == self.campaign, decisions.c.erased.is_not(None))
-            .where(sa.not_(decisions.c.twin))
-            .group_by(*what)
-        )
-        if round is not None:
-            query = query.where(decisions.c.round == round)
         with self._reading() as connection:
-            return list(connection.execute(query))
+            return self._tombstones.counts(connection, round)
 
     def tombstones_of(self, hashed: str) -> set[str]:
         """Ids of the decisions of a unit that were erased; the unit by its keyed hash."""
-        query = sa.select(decisions.c.id).where(
-            decisions.c.campaign == self.campaign, decisions.c.erased == hashed
-        )
         with self._reading() as connection:
-            return set(connection.scalars(query))
+            return self._tombstones.named(connection, hashed)
 
     def erasures(self) -> int:
         """How many erasures there were."""
@@ -612,7 +470,7 @@ class Store:
         names = ["campaign", *Decision.__struct_fields__, "twin"]
         statement = f"{self._insert(decisions, names)} ON CONFLICT DO NOTHING"
         new = 0
-        for chunk in _chunks(made):
+        for chunk in chunks(made):
             rows = [(self.campaign, *msgspec.structs.astuple(each), twin) for each in chunk]
             new += connection.exec_driver_sql(
                 statement, rows, execution_options={"preserve_rowcount": True}
@@ -620,7 +478,7 @@ class Store:
         return new
 
     def _add_rewards(self, connection: sa.Connection, earned: Sequence[Reward]) -> None:
-        gone = self._erased_ids(connection, [reward.decision for reward in earned])
+        gone = self._tombstones.ids(connection, [reward.decision for reward in earned])
         earned = [reward for reward in earned if reward.decision not in gone]
         taken = ", ".join(f"{name} = excluded.{name}" for name in ("value", "received", "shown"))
         statement = (
@@ -629,7 +487,7 @@ class Store:
             f"DO UPDATE SET {taken} WHERE excluded.received < {rewards.name}.received"
         )
         ordered = sorted(earned, key=lambda reward: (reward.decision, reward.name, reward.event))
-        for chunk in _chunks(ordered):
+        for chunk in chunks(ordered):
             connection.exec_driver_sql(
                 statement, [msgspec.structs.astuple(reward) for reward in chunk]
             )
@@ -641,8 +499,8 @@ class Store:
 
     def _of_keys(self, connection: sa.Connection, keys: Sequence[str]) -> dict[str, Decision]:
         by_key = {}
-        for chunk in _chunks(keys):
-            query = sa.select(*_OF_DECISION).where(
+        for chunk in chunks(keys):
+            query = sa.select(*OF_DECISION).where(
                 decisions.c.campaign == self.campaign,
                 decisions.c.key.in_(chunk),
                 sa.not_(decisions.c.twin),
@@ -652,106 +510,10 @@ class Store:
                 by_key[row.key] = Decision(**row._asdict())
         return by_key
 
-    def _any_erased(self, connection: sa.Connection) -> bool:
-        """Whether there is a tombstone; so what was never erased costs next to nothing."""
-        query = sa.select(decisions.c.seq).where(
-            decisions.c.campaign == self.campaign, decisions.c.erased.is_not(None)
-        )
-        return connection.execute(query.limit(1)).first() is not None
-
-    def _erased_keys(self, connection: sa.Connection, keys: Sequence[str]) -> set[str]:
-        """Those of the keys whose decision was erased."""
-        if self._hidden is None or not keys or not self._any_erased(connection):
-            return set()
-        by_hash = {self._hidden("key", key): key for key in keys}
-        erased: set[str] = set()
-        for chunk in _chunks([*by_hash]):
-            query = sa.select(decisions.c.key).where(
-                decisions.c.campaign == self.campaign,
-                decisions.c.key.in_(chunk),
-                sa.not_(decisions.c.twin),
-                decisions.c.erased.is_not(None),
-            )
-            erased.update(by_hash[known] for known in connection.scalars(query))
-        return erased
-
-    def _erased_ids(self, connection: sa.Connection, ids: Sequence[str]) -> set[str]:
-        """Those of the decisions that are tombstones."""
-        if not ids or not self._any_erased(connection):
-            return set()
-        erased: set[str] = set()
-        for chunk in _chunks(ids):
-            query = sa.select(decisions.c.id).where(
-                decisions.c.id.in_(chunk), decisions.c.erased.is_not(None)
-            )
-            erased.update(connection.scalars(query))
-        return erased
-
-    def _of_unit(self, connection: sa.Connection, unit: str, after: int) -> ErasedCounts:
-        last = int(connection.scalar(sa.select(sa.func.max(decisions.c.seq))) or 0)
-        query = sa.select(decisions.c.id).where(
-            decisions.c.campaign == self.campaign,
-            decisions.c.seq > after,
-            decisions.c.unit.in_(unit_texts(unit)),
-        )
-        ids = tuple(connection.scalars(query.order_by(decisions.c.seq)))
-        earned = 0
-        for chunk in _chunks(ids):
-            count = sa.select(sa.func.count()).where(rewards.c.decision.in_(chunk))
-            earned += int(connection.scalar(count) or 0)
-        return ErasedCounts(ids, earned, last)
-
-    def _bury(self, connection: sa.Connection, ids: Sequence[str], unit: str) -> int:
-        """Make tombstones of a unit's decisions; how many rewards were deleted with them."""
-        assert self._hidden is not None
-        known = ("seq", "key", "p_policy", "p_pi0", "holdout", "candidates")
-        deleted = 0
-        for chunk in _chunks(ids):
-            mine = decisions.c.id.in_(chunk)
-            rows = connection.execute(sa.select(*(decisions.c[name] for name in known)).where(mine))
-            for row in rows.all():
-                tombstone = {
-                    "why": ERASED,
-                    "action": -1,
-                    "propensity": 1.0,
-                    "p_policy": 0.0,
-                    "p_pi0": _rounded_up(row.p_policy, row.p_pi0, row.holdout),
-                    "context": "",
-                    "unit": None,
-                    "key": None if row.key is None else self._hidden("key", row.key),
-                    "candidates": None if row.candidates is None else "[]",
-                    "erased": unit,
-                }
-                place = decisions.c.seq == row.seq
-                connection.execute(sa.update(decisions).where(place).values(**tombstone))
-            gone = connection.execute(sa.delete(rewards).where(rewards.c.decision.in_(chunk)))
-            deleted += gone.rowcount
-        return deleted
-
-    def _bury_late(self, connection: sa.Connection, made: Sequence[Decision]) -> None:
-        """Make tombstones of decisions that came in after their unit was erased."""
-        if self._hidden is None or not any(decision.unit is not None for decision in made):
-            return
-        query = sa.select(erased_units.c.unit, erased_units.c.at).where(
-            erased_units.c.campaign == self.campaign
-        )
-        erased: dict[str, float] = {}
-        for row in connection.execute(query):
-            erased[row.unit] = max(row.at, erased.get(row.unit, row.at))
-        groups: dict[str, list[str]] = {}
-        for decision in made if erased else ():
-            if decision.unit is not None:
-                unit = self._hidden("unit", str(msgspec.json.decode(decision.unit)))
-                if decision.at <= erased.get(unit, -math.inf):
-                    groups.setdefault(unit, []).append(decision.id)
-        for unit, ids in groups.items():
-            gone = self._erased_ids(connection, ids)
-            self._bury(connection, [id for id in ids if id not in gone], unit)
-
     def _stored(self, connection: sa.Connection, ids: Sequence[str]) -> set[str]:
         """Those of the ids that are in the store."""
         stored: set[str] = set()
-        for chunk in _chunks(ids):
+        for chunk in chunks(ids):
             query = sa.select(decisions.c.id).where(decisions.c.id.in_(chunk))
             stored.update(connection.scalars(query))
         return stored
@@ -808,21 +570,6 @@ class Store:
         self._is_newest = True
 
 
-def unit_texts(unit: str) -> list[str]:
-    """How requests may have named a unit, as JSON: as text, and as a number if it is one."""
-    texts = [msgspec.json.encode(unit).decode()]
-    return [*texts, unit] if re.fullmatch(r"0|-?[1-9][0-9]*", unit) else texts
-
-
-def _rounded_up(p_policy: float, p_pi0: float, holdout: float) -> float:
-    """pi0 / p, with p what the policy and its holdout drew by, rounded up to a power of two."""
-    mixed = (1 - holdout) * p_policy + holdout * p_pi0
-    ratio = p_pi0 / mixed if mixed > 0 else 0.0
-    if not 0 < ratio < math.inf:
-        return 0.0 if ratio == 0 else 1.0
-    return float(2.0 ** math.ceil(math.log2(ratio)))
-
-
 def _make_private(path: Path) -> None:
     """Let only the owner read a file of decisions; SQLite gives its other files the same mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
@@ -840,123 +587,6 @@ def _closed(rows: list[sa.Row[Any]], until: float, ahead: float | None) -> list[
     return rows
 
 
-def _event(row: sa.Row[Any]) -> MonitorEvent:
-    """An event as it is stored; an older service that still runs records none of the ids."""
-    values = row._asdict()
-    values["id"] = values["id"] or f"{row.kind}-{row.seq}"
-    values["stops"] = tuple(msgspec.json.decode(row.stops or "[]", type=list[str]))
-    return MonitorEvent(**values)
-
-
-def _chunks(values: Sequence[Any]) -> Iterable[list[Any]]:
-    return (list(values[k : k + 5000]) for k in range(0, len(values), 5000))
-
-
-_DECISIONS = """CREATE TABLE IF NOT EXISTS serving_decisions (seq {serial},
- campaign TEXT NOT NULL, id TEXT NOT NULL UNIQUE, at DOUBLE PRECISION NOT NULL,
- round INTEGER NOT NULL, policy TEXT NOT NULL,
- arm TEXT NOT NULL CHECK (arm IN ('policy', 'holdout', 'pi0')), why TEXT NOT NULL,
- action INTEGER NOT NULL,
- propensity DOUBLE PRECISION NOT NULL CHECK (propensity > 0 AND propensity <= 1),
- p_policy DOUBLE PRECISION NOT NULL, p_pi0 DOUBLE PRECISION NOT NULL,
- holdout DOUBLE PRECISION NOT NULL, context TEXT NOT NULL, unit TEXT, "key" TEXT, asked TEXT,
- candidates TEXT)"""
-_KEYS = """CREATE UNIQUE INDEX IF NOT EXISTS serving_keys ON serving_decisions (campaign, "key")
- WHERE "key" IS NOT NULL"""
-_REWARDS = """CREATE TABLE IF NOT EXISTS serving_rewards (decision TEXT NOT NULL,
- name TEXT NOT NULL, event TEXT NOT NULL, value DOUBLE PRECISION NOT NULL,
- received DOUBLE PRECISION NOT NULL, shown INTEGER, PRIMARY KEY (decision, name, event))
- {without_rowid}"""
-_FIRST_OF_KEY = """CREATE UNIQUE INDEX serving_keys ON serving_decisions (campaign, "key")
- WHERE "key" IS NOT NULL AND NOT twin"""
-_ERASED_UNITS = """CREATE TABLE serving_erased_units (campaign TEXT NOT NULL,
- unit TEXT NOT NULL, at DOUBLE PRECISION NOT NULL)"""
-_EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT NULL,
- at DOUBLE PRECISION NOT NULL,
- kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
- round INTEGER NOT NULL, policy TEXT NOT NULL, reason TEXT NOT NULL, "by" TEXT NOT NULL,
- "after" BIGINT NOT NULL)"""
-_NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE kind END"
-
-
-def _events_table(name: str, kinds: str) -> str:
-    return _EVENTS.replace("{name}", name).replace("{kinds}", kinds)
-
-
-def _named_stops(together: str) -> str:
-    return f"""UPDATE serving_events SET stops = COALESCE((SELECT {together} FROM serving_events s
- WHERE s.campaign = serving_events.campaign AND s.kind = 'stop' AND s.seq < serving_events.seq),
- '[]') WHERE kind = 'resume'"""
-
-
-SCHEMA = Schema(
-    versions=table("serving_schema", "version at depsue"),
-    migrations=(
-        # The tables as they were before stores had a version: where they are, they stay.
-        Migration(
-            both=(
-                _DECISIONS,
-                _KEYS,
-                _REWARDS,
-                _events_table("serving_events", "('watch', 'trip', 'lift')"),
-            )
-        ),
-        # A trip is called a stop, a lift a resume, an arm who decided. SQLite cannot change a
-        # constraint, so the table of events is made anew.
-        Migration(
-            both=("ALTER TABLE serving_decisions RENAME COLUMN arm TO decided_by",),
-            sqlite=(
-                _events_table("serving_events_2", "('watch', 'stop', 'resume')"),
-                "INSERT INTO serving_events_2 SELECT seq, campaign, at, "
-                f'{_NEW_KIND}, round, policy, reason, "by", "after" FROM serving_events',
-                "DROP TABLE serving_events",
-                "ALTER TABLE serving_events_2 RENAME TO serving_events",
-            ),
-            postgresql=(
-                "ALTER TABLE serving_events DROP CONSTRAINT serving_events_kind_check",
-                f"UPDATE serving_events SET kind = {_NEW_KIND}",
-                "ALTER TABLE serving_events ADD CONSTRAINT serving_events_kind_check "
-                "CHECK (kind IN ('watch', 'stop', 'resume'))",
-            ),
-        ),
-        # A key may have a second decision, marked a twin. A repeated request is known by its
-        # context and unit, which are stored anyway.
-        Migration(
-            both=(
-                "ALTER TABLE serving_decisions DROP COLUMN asked",
-                "ALTER TABLE serving_decisions ADD COLUMN twin BOOLEAN NOT NULL DEFAULT FALSE",
-                "DROP INDEX serving_keys",
-                _FIRST_OF_KEY,
-                "CREATE INDEX serving_twins ON serving_decisions (campaign) WHERE twin",
-            ),
-        ),
-        # Stops have ids, and a resume names those that it is about: of the resumes of before, all
-        # stops before it. Decisions that are stamped ahead of the clock are set aside.
-        Migration(
-            both=(
-                "ALTER TABLE serving_events ADD COLUMN id TEXT",
-                "ALTER TABLE serving_events ADD COLUMN stops TEXT",
-                "UPDATE serving_events SET id = kind || '-' || seq, stops = '[]'",
-                "CREATE UNIQUE INDEX serving_event_ids ON serving_events (campaign, id)",
-                """CREATE TABLE serving_set_aside (campaign TEXT NOT NULL, seq BIGINT NOT NULL,
- PRIMARY KEY (campaign, seq))""",
-            ),
-            sqlite=(_named_stops("json_group_array(s.id)"),),
-            postgresql=(_named_stops("json_agg(s.id)::text"),),
-        ),
-        # Decisions of a unit may become tombstones: `erased` is the keyed hash of the unit.
-        Migration(
-            both=(
-                "ALTER TABLE serving_decisions ADD COLUMN erased TEXT",
-                "CREATE INDEX serving_erased ON serving_decisions (campaign) "
-                "WHERE erased IS NOT NULL",
-                _ERASED_UNITS,
-            ),
-        ),
-    ),
-    unversioned=frozenset({"serving_decisions", "serving_rewards", "serving_events"}),
-    absent="start the service first: depsue serve",
-)
 _PROFILE = Profile(
     what="store of decisions",
     pragmas=WRITE_AHEAD_LOG,

@@ -22,9 +22,10 @@ from depsue.errors import DepsueError
 from depsue.serving.deciding import Decider, Drawn, Endpoint, check_request
 from depsue.serving.journal import Journal
 from depsue.serving.messages import Decide, DecisionReply
+from depsue.serving.schema import Reward
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
-from depsue.serving.store import Reward, Store
+from depsue.serving.store import Store
 from depsue.serving.writing import RETRY, Batch, QueuedCall, Writer
 
 log = logging.getLogger(__name__)

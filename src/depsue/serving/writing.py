@@ -51,8 +51,10 @@ from depsue.errors import DepsueError, FileError
 from depsue.serving.deciding import Drawn, another_request, answers
 from depsue.serving.journal import Journal, JournalLine, journal_lines
 from depsue.serving.messages import Decide
+from depsue.serving.schema import Decision, Reward
 from depsue.serving.served import ServedPolicy
-from depsue.serving.store import Decision, InDoubt, KeyErased, Reward, Store, StoreGone
+from depsue.serving.store import InDoubt, Store, StoreGone
+from depsue.serving.tombstones import KeyErased
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
