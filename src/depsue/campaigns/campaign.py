@@ -16,10 +16,7 @@ from typing import Any
 import numpy as np
 
 from depsue import codec, rng
-from depsue.campaigns.files import (
-    load_candidate,
-    save_candidate,
-)
+from depsue.campaigns.files import load_candidate, save_candidate
 from depsue.campaigns.observing import (
     CANNOT_PAIR,
     ObservationPreview,
@@ -46,12 +43,7 @@ from depsue.errors import ConfigError, DataError, require
 from depsue.exploration.choices import Choice
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import NO_DRIFT
-from depsue.ledger import (
-    AttemptRecord,
-    CandidateRecord,
-    DeploymentRecord,
-    ObservationRecord,
-)
+from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
 from depsue.policies import BasePolicy, Mixture, save
 from depsue.progress import Watch, silent
 

@@ -369,13 +369,7 @@ class Ledger:
             )
 
     def pin(self, campaign: str, round: int, hashes: Mapping[str, str], *, by: str) -> None:
-        """Pin what is not pinned yet: rounds and certificates that an older version recorded.
-
-        Args:
-            campaign, round: whose.
-            hashes: SHA-256 by name; names that have a pin already keep it.
-            by: who.
-        """
+        """Pin what an older version recorded, SHA-256 by name; what is pinned keeps its pin."""
         with self._writing(by) as transaction:
             known = transaction.pinned(campaign)
             new = {name: sha for name, sha in hashes.items() if (round, name) not in known}
@@ -598,14 +592,13 @@ class Ledger:
         attempts = self._list(schema.reads, AttemptRecord, campaign=campaign)
         pins = self.pins(campaign)
         for attempt in attempts:
-            pin = pins.get((attempt.round, certificate_pin(attempt.policy_hash)))
+            pin = pins.get((attempt.round, certificate_pin(attempt.policy_hash)), attempt.pin)
             require(
-                pin is None or attempt.pin == pin,
+                attempt.pin == pin,
                 "a certificate must be as its verdict wrote it",
                 found=f"the certificate of attempt {attempt.attempt} in round {attempt.round} of "
                 f"campaign {campaign!r} was edited in {self.database.name}",
-                cure="restore the ledger from a copy; pi0 can serve meanwhile: "
-                f"depsue campaign rollback {campaign}",
+                cure=f"restore it from a copy; pi0 can serve: depsue campaign rollback {campaign}",
                 error=FileError,
             )
         return attempts
