@@ -12,7 +12,6 @@ SRC = ROOT / "src"
 LONGEST = 600
 MOST_WITH_ONE_USER = 15
 ONE_USER: dict[str, str] = {
-    "depsue.bounds.starts": "bets from every start, which the monitor calls through the package",
     "depsue.certificates.strict": "the verdict, which users call through the package",
     "depsue.check.guess": "guesses a mapping, which commands call through the package",
     "depsue.cli.columns": "which column is what on the command line, apart from what plan does",

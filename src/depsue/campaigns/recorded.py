@@ -428,3 +428,42 @@ class RecordedCampaign:
             error=FileError,
         )
         return policy
+
+
+def before_planning(campaign: RecordedCampaign) -> str:
+    """What must be done before a round can be planned, in a sentence; "" if one can be now.
+
+    A plan is for a round that may still train a candidate.
+    """
+    k, name = campaign.round, campaign.name
+    if k == 0:
+        return "No logs are taken in yet."
+    if k > campaign.rounds:
+        return "The campaign is over: every round was served and observed."
+    if campaign.deployed(k):
+        then = f"plan round {k + 1}" if k < campaign.rounds else "end the campaign"
+        return (
+            f"Round {k} is deployed, so it can no longer be planned. To {then}, first import what "
+            f"it logs: depsue campaign observe {name}."
+        )
+    tested = any(read.round == k for read in campaign.ledger.attempts(name))
+    if tested and not campaign.settings.retries:
+        return (
+            f"Round {k} has its verdict, so it can no longer be planned. Deploy what may be "
+            f"deployed: depsue campaign deploy {name}."
+        )
+    return ""
+
+
+def next_command(campaign: RecordedCampaign, k: int, may_deploy: bool) -> str:
+    """What to do now, a command."""
+    name = campaign.name
+    if k > campaign.rounds:
+        return f"depsue campaign report {name}"
+    if campaign.deployed(k):
+        return f"depsue campaign observe {name} LOGS: what round {k} logs"
+    if may_deploy:
+        return f"depsue campaign deploy {name}"
+    if campaign.candidates(k):
+        return f"depsue campaign certify {name}"
+    return f"depsue campaign train {name}"

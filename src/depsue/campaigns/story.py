@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue.campaigns.exposure import Exposure, exposure_of
-from depsue.campaigns.recorded import RecordedCampaign
+from depsue.campaigns.recorded import RecordedCampaign, before_planning, next_command
 from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundLength, RoundSummary
 from depsue.exploration.choices import Choice
 from depsue.exploration.rounds import NO_DRIFT
@@ -350,7 +350,7 @@ def story_of(campaign: RecordedCampaign) -> Story:
         rounds=campaign.rounds,
         settings=explore,
         retries=campaign.settings.retries,
-        next=_next(campaign, k, bool(may_deploy)),
+        next=next_command(campaign, k, bool(may_deploy)),
         before_planning=before_planning(campaign),
         mood=_mood(concerns, newest[0] if newest else "", promises),
         concerns=concerns,
@@ -534,44 +534,6 @@ def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHis
         outcome.against == "above" for history in promises for outcome in history.observed[1:]
     )
     return "good" if above or state == "passed" else "plain"
-
-
-def before_planning(campaign: RecordedCampaign) -> str:
-    """What must be done before a round can be planned, in a sentence; "" if one can be now.
-
-    A plan is for a round that may still train a candidate.
-    """
-    k, name = campaign.round, campaign.name
-    if k == 0:
-        return "No logs are taken in yet."
-    if k > campaign.rounds:
-        return "The campaign is over: every round was served and observed."
-    if campaign.deployed(k):
-        then = f"plan round {k + 1}" if k < campaign.rounds else "end the campaign"
-        return (
-            f"Round {k} is deployed, so it can no longer be planned. To {then}, first import what "
-            f"it logs: depsue campaign observe {name}."
-        )
-    tested = any(read.round == k for read in campaign.ledger.attempts(name))
-    if tested and not campaign.settings.retries:
-        return (
-            f"Round {k} has its verdict, so it can no longer be planned. Deploy what may be "
-            f"deployed: depsue campaign deploy {name}."
-        )
-    return ""
-
-
-def _next(campaign: RecordedCampaign, k: int, may_deploy: bool) -> str:
-    name = campaign.name
-    if k > campaign.rounds:
-        return f"depsue campaign report {name}"
-    if campaign.deployed(k):
-        return f"depsue campaign observe {name} LOGS: what round {k} logs"
-    if may_deploy:
-        return f"depsue campaign deploy {name}"
-    if campaign.candidates(k):
-        return f"depsue campaign certify {name}"
-    return f"depsue campaign train {name}"
 
 
 def _deployed_line(deployed: DeployedPolicy | None) -> str:

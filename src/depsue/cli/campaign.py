@@ -37,9 +37,11 @@ from depsue.cli.options import (
     Units,
     Window,
     Yes,
+    ask,
     names_of,
     objective_of,
     promises_of,
+    require_yes,
     units_of,
     who,
     window_of,
@@ -576,19 +578,6 @@ def _advice(certificate: Certificate) -> str:
         f"{which}: more rows would help (depsue plan says how many); what needs no certificate is "
         "below"
     )
-
-
-def require_yes(as_json: bool) -> None:
-    """Refuse to ask where nobody can answer."""
-    rule = "--json does not ask"
-    require(not as_json, rule, found="--json without --yes", cure="add --yes")
-
-
-def ask(question: str) -> None:
-    """Go on only after a yes."""
-    if not typer.confirm(question, err=True):
-        typer.echo("depsue: nothing was changed", err=True)
-        raise typer.Exit(1)
 
 
 def _show(campaign: Campaign, as_json: bool, lines: list[str]) -> None:

@@ -223,3 +223,16 @@ def _promise(table: dict[str, Any], path: Path) -> Promise:
         table.get("r_max"),
         None if segment is None else (str(segment["column"]), segment["value"]),
     )
+
+
+def require_yes(as_json: bool) -> None:
+    """Refuse to ask where nobody can answer."""
+    rule = "--json does not ask"
+    require(not as_json, rule, found="--json without --yes", cure="add --yes")
+
+
+def ask(question: str) -> None:
+    """Go on only after a yes."""
+    if not typer.confirm(question, err=True):
+        typer.echo("depsue: nothing was changed", err=True)
+        raise typer.Exit(1)

@@ -9,8 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from depsue import defaults
-from depsue.cli.campaign import ask, open_campaign, require_yes
-from depsue.cli.options import HOME, Address, AsJson, By, Home, Name, StoreAddress, Yes
+from depsue.cli.campaign import open_campaign
+from depsue.cli.options import (
+    HOME,
+    Address,
+    AsJson,
+    By,
+    Home,
+    Name,
+    StoreAddress,
+    Yes,
+    ask,
+    require_yes,
+)
 from depsue.errors import require
 
 

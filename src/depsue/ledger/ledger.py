@@ -5,20 +5,18 @@ Its promise stands at the head of the package.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from depsue import codec
 from depsue.certificates.folds import FRACTIONS, Registration
 from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
-from depsue.ledger import reads, registering, schema
+from depsue.ledger import erasures, reads, registering, schema
 from depsue.ledger.reads import CountedReads
 from depsue.ledger.records import (
     AttemptRecord,
@@ -39,11 +37,10 @@ from depsue.ledger.records import (
     checked_name,
     checked_text,
 )
+from depsue.ledger.registering import Summary
 from depsue.ledger.transaction import Transaction, no_campaign
-from depsue.plural import counted
 
 T = TypeVar("T")
-Summary = Mapping[str, Any] | Callable[[Registration], Mapping[str, Any]]
 
 WAIT = 30.0
 """Seconds that a write waits for its turn."""
@@ -179,17 +176,17 @@ class Ledger:
             fresh: declared: no row was registered before, where only contents could tell.
             files: SHA-256 by name of the files that the rows are read with; pinned.
         """
-        values = _observed(campaign, round, data_hash, rows, source)
+        values = registering.observed(campaign, round, data_hash, rows, source)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         with self._writing(by) as transaction:
             transaction.campaign(campaign, round, first=0)
             new = transaction.first(schema.observations, campaign=campaign, round=round) is None
             if new:
-                _require_observable(transaction, campaign, round, data_hash)
+                registering.require_observable(transaction, campaign, round, data_hash)
                 registration = registering.register(
                     transaction, campaign, round, data_hash, known_by, fractions, fresh=fresh
                 )
-                values["summary"] = _summed_up(summary, registration)
+                values["summary"] = registering.summed_up(summary, registration)
             row = transaction.once(
                 schema.observations,
                 "observation",
@@ -221,7 +218,7 @@ class Ledger:
 
         Arguments as for `observe`; rows that were there keep their folds.
         """
-        values = _observed(campaign, round, data_hash, rows, source)
+        values = registering.observed(campaign, round, data_hash, rows, source)
         known_by = LogSketch.of_hash(data_hash, rows) if sketch is None else sketch
         with self._writing(by) as transaction:
             registering.require_extensible(transaction, campaign, round)
@@ -233,7 +230,7 @@ class Ledger:
             registration = registering.register(
                 transaction, campaign, round, data_hash, known_by, fractions, fresh=False
             )
-            values["summary"] = _summed_up(summary, registration)
+            values["summary"] = registering.summed_up(summary, registration)
             id = transaction.add(schema.supplements, "supplement", data_hash, values)
             if files:
                 transaction.pin(id, campaign, round, files)
@@ -360,7 +357,7 @@ class Ledger:
                 transaction.require_begun(campaign, round)
                 if kind == "deploy":
                     transaction.require_current(campaign, round)
-                    _require_certified(transaction, campaign, round, policy_hash)
+                    reads.require_certified(transaction, campaign, round, policy_hash)
                 values["secret"] = registering.secret_of_round(transaction, campaign, round)
                 transaction.add(schema.deployments, kind, policy_hash, values)
             return schema.record(
@@ -391,39 +388,8 @@ class Ledger:
             parts: what goes from each round that has rows of it; () if only served decisions do.
             by: who.
         """
-        checked_hash(unit, "the keyed hash of the unit")
-        text = checked_text(codec.encode(tuple(parts)), "an erasure")
         with self._writing(by) as transaction:
-            transaction.campaign(campaign, 0, first=0)
-            under_way = [
-                row
-                for row in transaction.all(schema.erasures, campaign=campaign, unit=unit)
-                if row.finished_at is None
-            ]
-            if under_way and not parts:
-                return schema.record(ErasureRecord, under_way[-1])
-            observed = transaction.observations(campaign)
-            for part in parts:
-                seen = observed.get(part.round)
-                require(
-                    seen is not None and seen.data_hash == part.data,
-                    "an erasure is of the rows as they were observed",
-                    found=f"round {part.round} has other rows by now",
-                    cure="run the same command again",
-                )
-            for row in transaction.all(schema.reads, campaign=campaign):
-                require(
-                    row.passed is not None or row.round - 1 not in {part.round for part in parts},
-                    "rows are not erased under a verdict that reads them",
-                    found=f"{row.by} began attempt {row.attempt} of round {row.round} at {row.at}, "
-                    "and it has no verdict yet",
-                    cure=f"finish it first: depsue campaign certify {campaign}",
-                )
-            words = [f"{counted(part.erased, 'row')} of round {part.round}" for part in parts]
-            values = {"campaign": campaign, "unit": unit, "parts": text}
-            detail = ", ".join(words) or "no row of a round"
-            id = transaction.add(schema.erasures, "erasure", detail, values)
-            return schema.record(ErasureRecord, transaction.all(schema.erasures, id=id)[0])
+            return erasures.begin(transaction, campaign, unit, parts)
 
     def finish_erasure(
         self, campaign: str, *, unit: str, counts: Mapping[str, int], by: str
@@ -434,13 +400,8 @@ class Ledger:
             campaign, unit, by: as for `begin_erasure`.
             counts: what was taken out, by the kind of thing.
         """
-        text = checked_json(counts, "what was erased")
-        words = ", ".join(f"{name} {n:,}" for name, n in counts.items() if n)
         with self._writing(by) as transaction:
-            for row in transaction.all(schema.erasures, campaign=campaign, unit=unit):
-                if row.finished_at is None:
-                    values = {"campaign": campaign, "erasure_id": row.id, "counts": text}
-                    transaction.add(schema.completions, "erased", words or "nothing", values)
+            erasures.finish(transaction, campaign, unit, counts)
 
     @contextmanager
     def hold(self, campaign: str, round: int) -> Iterator[None]:
@@ -629,56 +590,3 @@ class Ledger:
         with self.database.reading() as connection:
             rows = connection.execute(schema.rows_of(table, **where)).all()
         return tuple(schema.record(kind, row) for row in rows)
-
-
-def _observed(campaign: str, round: int, data_hash: str, rows: int, source: str) -> dict[str, Any]:
-    """What is written of an observation, checked; its summary follows."""
-    return {
-        "campaign": campaign,
-        "round": round,
-        "data_hash": checked_hash(data_hash, "the data's hash"),
-        "rows": checked_count(rows, "rows", 1),
-        "source": checked_name(source, "the source"),
-        "summary": "{}",
-    }
-
-
-def _summed_up(summary: Summary, registration: Registration) -> str:
-    values = summary(registration) if callable(summary) else summary
-    return checked_json(values, "the summary")
-
-
-def _require_observable(
-    transaction: Transaction, campaign: str, round: int, data_hash: str
-) -> None:
-    same = transaction.first(schema.observations, campaign=campaign, data_hash=data_hash)
-    if same is not None:
-        raise ConfigError(
-            "each round logs rows of its own",
-            found=f"the same data {data_hash[:12]} is round {same.round}, by {same.by}",
-            cure=f"observe what round {round} logged",
-        )
-    if round > 0:
-        transaction.require_current(campaign, round)
-        require(
-            transaction.first(schema.deployments, campaign=campaign, round=round) is not None,
-            "a round is observed after something was deployed in it",
-            found=f"no deployment in round {round} of campaign {campaign!r}",
-            cure="record the deployment first; if pi0 went on serving, as a rollback to it",
-        )
-
-
-def _require_certified(
-    transaction: Transaction, campaign: str, round: int, policy_hash: str
-) -> None:
-    rows = transaction.all(schema.reads, campaign=campaign, round=round)
-    passed = any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows)
-    candidates = transaction.all(schema.policies, campaign=campaign, round=round)
-    certain = any(policy_hash in json.loads(row.fixed).get("certain", ()) for row in candidates)
-    require(
-        passed or certain,
-        "what is deployed has a certificate of this round that passed, or needs none: a candidate "
-        "of this round names it as certain",
-        found=f"neither for policy {policy_hash[:12]} in round {round} of campaign {campaign!r}",
-        cure="certify it first; what served before may go on, as a rollback",
-    )

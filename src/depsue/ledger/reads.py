@@ -6,6 +6,7 @@ the transactions that a read consists of; `Ledger` calls them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -234,3 +235,20 @@ class CountedReads:
         return self._ledger.finish_read(
             self._campaign, self._round, self._policy, certificate, self._by
         )
+
+
+def require_certified(
+    transaction: Transaction, campaign: str, round: int, policy_hash: str
+) -> None:
+    """Refuse to deploy what neither passed in this round nor needs a certificate."""
+    rows = transaction.all(schema.reads, campaign=campaign, round=round)
+    passed = any(row.passed and policy_hash in (row.policy_hash, row.certified) for row in rows)
+    candidates = transaction.all(schema.policies, campaign=campaign, round=round)
+    certain = any(policy_hash in json.loads(row.fixed).get("certain", ()) for row in candidates)
+    require(
+        passed or certain,
+        "what is deployed has a certificate of this round that passed, or needs none: a candidate "
+        "of this round names it as certain",
+        found=f"neither for policy {policy_hash[:12]} in round {round} of campaign {campaign!r}",
+        cure="certify it first; what served before may go on, as a rollback",
+    )

@@ -7,7 +7,7 @@ rows known, and what a registration is, stands in `depsue.certificates.registrat
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from depsue import codec
@@ -17,10 +17,11 @@ from depsue.certificates.registration import KnownLog, placed
 from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.errors import ConfigError, is_real, require, short
 from depsue.ledger import schema
-from depsue.ledger.records import checked_json, checked_name
+from depsue.ledger.records import checked_count, checked_hash, checked_json, checked_name
 from depsue.ledger.transaction import Row, Transaction
 
 ROUNDING = 1e-9
+Summary = Mapping[str, Any] | Callable[[Registration], Mapping[str, Any]]
 
 
 def register(
@@ -380,3 +381,40 @@ def _registration(row: Row) -> Registration:
 
 def _sketch(row: Row) -> LogSketch:
     return LogSketch.from_json(json.loads(row.sketch))
+
+
+def observed(campaign: str, round: int, data_hash: str, rows: int, source: str) -> dict[str, Any]:
+    """What is written of an observation, checked; its summary follows."""
+    return {
+        "campaign": campaign,
+        "round": round,
+        "data_hash": checked_hash(data_hash, "the data's hash"),
+        "rows": checked_count(rows, "rows", 1),
+        "source": checked_name(source, "the source"),
+        "summary": "{}",
+    }
+
+
+def summed_up(summary: Summary, registration: Registration) -> str:
+    """The summary of an observation, as it is written."""
+    values = summary(registration) if callable(summary) else summary
+    return checked_json(values, "the summary")
+
+
+def require_observable(transaction: Transaction, campaign: str, round: int, data_hash: str) -> None:
+    """Refuse rows that were observed before, and rounds in which nothing was deployed."""
+    same = transaction.first(schema.observations, campaign=campaign, data_hash=data_hash)
+    if same is not None:
+        raise ConfigError(
+            "each round logs rows of its own",
+            found=f"the same data {data_hash[:12]} is round {same.round}, by {same.by}",
+            cure=f"observe what round {round} logged",
+        )
+    if round > 0:
+        transaction.require_current(campaign, round)
+        require(
+            transaction.first(schema.deployments, campaign=campaign, round=round) is not None,
+            "a round is observed after something was deployed in it",
+            found=f"no deployment in round {round} of campaign {campaign!r}",
+            cure="record the deployment first; if pi0 went on serving, as a rollback to it",
+        )

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from depsue.campaigns import Campaign, Story, plan_next_round, story_of
-from depsue.campaigns.story import Mood, before_planning
+from depsue.campaigns.recorded import before_planning
+from depsue.campaigns.story import Mood
 from depsue.errors import ConfigError, require, short
 from depsue.exploration.plan import require_plannable
 from depsue.exploration.settings import NAMED, ExploreSettings
