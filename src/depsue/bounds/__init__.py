@@ -19,7 +19,7 @@ from depsue.bounds.hcope import (
 )
 from depsue.bounds.normal import Normal, Pilot
 from depsue.bounds.smoothing import SMOOTHING_SCALES, Smoothing, log_sums, smoothing_from_sums
-from depsue.bounds.starts import StartMixture
+from depsue.bounds.starts import StartMixture, weight_begun
 from depsue.errors import ConfigError, short
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "smoothing_from_sums",
     "tau_from",
     "tuning_rows",
+    "weight_begun",
 ]
 
 _BOUNDS: dict[str, type[BaseBound]] = {

@@ -18,6 +18,7 @@ from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundLength, R
 from depsue.certificates import Registration, UnitRows, promised_rows, three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
+from depsue.data.identity import Overlap
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
@@ -268,6 +269,23 @@ def require_same_terms(mapping: LogMapping, first: LogMapping) -> None:
         "the reward window is declared once for a campaign",
         found=f"{short(mapping.window)} s, at creation {short(first.window)} s",
         cure="leave the window of the mapping as it was, or begin a new campaign",
+    )
+
+
+def require_untaught(k: int, shared: Overlap) -> None:
+    """Refuse rows of the round before, once a candidate of round k was trained on its rows.
+
+    Args:
+        k: the round that has a candidate.
+        shared: what the rows have in common with those of round k - 1.
+    """
+    require(
+        not shared,
+        "rows can be added to a round until a candidate is trained on them",
+        found=f"about {shared.share:.0%} of the rows are those of round {k - 1}, and a candidate "
+        f"of round {k} exists",
+        cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of round "
+        f"{k - 1} are left out for good: the next policy did not draw them",
     )
 
 

@@ -477,6 +477,11 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
         if rules.fixed_length
         else f"fact: the round was ended by choice; {rules.bound} is used, which holds at any time"
     )
+    if not rules.fixed_length:
+        words.append(
+            "who ended the round had seen rewards of its learn and select rows only, or the "
+            "candidate does not depend on when it ended"
+        )
     words += [
         "fact: nothing depends on the order of the rows",
         "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "

@@ -43,8 +43,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import defaults
-from depsue.bounds import StartMixture
-from depsue.bounds.starts import weight_begun
+from depsue.bounds import StartMixture, weight_begun
 from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask, first_bad
 from depsue.errors import DataError, is_real, require, require_delta, short
