@@ -212,3 +212,23 @@ def test_a_file_of_older_rules_is_refused_with_the_cure(tmp_path: Path) -> None:
     path.write_text(json.dumps({"retries": False, "reads": {"ab" * 32: 1}}))
     with pytest.raises(FileError, match=r"before version 0\.2.*hash alone.*with another"):
         Reads(path)
+
+
+def test_each_of_several_logs_has_a_verdict_of_its_own() -> None:
+    reads = Reads()
+    every = [rows(seed=seed) for seed in range(3)]
+    families = {reads.register(logs).family for logs in every}
+    assert len(families) == 3
+    assert [reads.begin(logs.hash) for logs in every] == [1, 1, 1]
+    for logs in every:
+        with pytest.raises(ConfigError, match=r"one verdict.*attempt 2"):
+            reads.begin(logs.hash)
+
+
+def test_what_was_declared_fresh_stays_declared() -> None:
+    given, reads = columns(timed=True), Reads()
+    assert reads.register(LoggedData.from_arrays(**given), fresh=True).declared_fresh
+    assert reads.register(encoded(given, "r_max")).declared_fresh
+    given = columns(seed=1, timed=True)
+    assert not reads.register(LoggedData.from_arrays(**given)).declared_fresh
+    assert reads.register(encoded(given, "r_max"), fresh=True).declared_fresh

@@ -26,6 +26,7 @@ from depsue.campaigns.observing import (
     changed_items,
     fold_sizes,
     require_same_terms,
+    require_untaught,
     summarised,
     taken_in_before,
     too_few,
@@ -379,7 +380,8 @@ class Campaign(RecordedCampaign):
             logs = replace(logs, round=np.full(len(logs), k, dtype=np.int16))
         else:
             self._current("observe")
-            self._require_not_trained_on(k, logs)
+            if self.candidates(k) and not self.deployed(k):
+                require_untaught(k, self.ledger.overlap(self.name, k - 1, logs.sketch))
             addable = k > 1 and not self.candidates(k)
             require(
                 bool(self.deployed(k)),
@@ -455,20 +457,6 @@ class Campaign(RecordedCampaign):
             return None
         shared = self.ledger.overlap(self.name, newest.round, logs.sketch).share
         return newest if shared > MOST_OF_THEM else None
-
-    def _require_not_trained_on(self, k: int, logs: LoggedData) -> None:
-        """Refuse rows of the round before, once a candidate of round k was trained on its rows."""
-        if self.deployed(k) or not self.candidates(k):
-            return
-        shared = self.ledger.overlap(self.name, k - 1, logs.sketch)
-        require(
-            not shared,
-            "rows can be added to a round until a candidate is trained on them",
-            found=f"about {shared.share:.0%} of the rows are those of round {k - 1}, and a "
-            f"candidate of round {k} exists",
-            cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of "
-            f"round {k - 1} are left out for good: the next policy did not draw them",
-        )
 
     def _require_holds_alone(self, k: int, hash: str) -> None:
         """Refuse a policy of round k whose promise needs help by now, or is refuted."""

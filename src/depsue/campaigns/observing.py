@@ -18,6 +18,7 @@ from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundLength, R
 from depsue.certificates import Folds, Registration, UnitRows, promised_rows, three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
+from depsue.data.identity import Overlap
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
@@ -283,6 +284,23 @@ def too_few(folds: Folds) -> Iterator[str]:
             f"warning: {rewards} rows with a reward to learn from: a certificate will hardly pass, "
             "and certifying uses these rows up; depsue plan says how many rows would do"
         )
+
+
+def require_untaught(k: int, shared: Overlap) -> None:
+    """Refuse rows of the round before, once a candidate of round k was trained on its rows.
+
+    Args:
+        k: the round that has a candidate.
+        shared: what the rows have in common with those of round k - 1.
+    """
+    require(
+        not shared,
+        "rows can be added to a round until a candidate is trained on them",
+        found=f"about {shared.share:.0%} of the rows are those of round {k - 1}, and a candidate "
+        f"of round {k} exists",
+        cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of round "
+        f"{k - 1} are left out for good: the next policy did not draw them",
+    )
 
 
 def assumptions_on_items(summary: RoundSummary) -> list[str]:

@@ -496,6 +496,11 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
             f"fact: {counted(rules.erased, 'value')} of the certifying rows were erased before the "
             "verdict, on request of users; each counts at its lowest"
         )
+    if not rules.fixed_length:
+        words.append(
+            "who ended the round had seen rewards of its learn and select rows only, or the "
+            "candidate does not depend on when it ended"
+        )
     words += [
         "fact: nothing depends on the order of the rows",
         "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "
