@@ -7,7 +7,7 @@ a file that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,10 +32,11 @@ from depsue.campaigns.observing import (
     require_untaught,
     summarised,
     taken_in_before,
+    too_few,
 )
 from depsue.campaigns.recorded import RecordedCampaign
 from depsue.campaigns.records import CandidateFacts, RoundLength, required_hash
-from depsue.certificates import Certificate, Folds, Registration, declared_units
+from depsue.certificates import Certificate, Registration, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping, read_mapping
@@ -44,7 +45,6 @@ from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, require
 from depsue.exploration.choices import Choice
-from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import (
@@ -82,7 +82,7 @@ class Campaign(RecordedCampaign):
         folds = inputs.folds
         require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
         refuted = state.refuted
-        self.notes = (*_too_few(folds), *assumptions_on_refuted(refuted))
+        self.notes = (*too_few(folds), *assumptions_on_refuted(refuted))
         if any(top.is_r_max for top in inputs.ceilings.values()):
             self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
@@ -582,13 +582,3 @@ class _TakenIn:
     withdrawn: tuple[str, ...] = ()
     by_pi0: int = 0
     seen: ObservationRecord | None = None
-
-
-def _too_few(folds: Folds) -> Iterator[str]:
-    """A word where a certificate has hardly a chance."""
-    rewards = sum(int((fold.reward > 0).sum()) for fold in (folds.learn, folds.select))
-    if rewards < FEWEST_REWARDS:
-        yield (
-            f"warning: {rewards} rows with a reward to learn from: a certificate will hardly pass, "
-            "and certifying uses these rows up; depsue plan says how many rows would do"
-        )

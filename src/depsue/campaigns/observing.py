@@ -7,7 +7,7 @@ novel, and a column `withdrawn` says which are no longer shown. Known items keep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundLength, RoundSummary
-from depsue.certificates import Registration, UnitRows, promised_rows, three_folds
+from depsue.certificates import Folds, Registration, UnitRows, promised_rows, three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
 from depsue.data.identity import Overlap
@@ -25,6 +25,7 @@ from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source, count_rows, read_mapped
 from depsue.errors import DataError, require, short
 from depsue.estimators.weights import novelty_on
+from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import ObservationRecord
 from depsue.plural import counted
@@ -287,6 +288,16 @@ def require_untaught(k: int, shared: Overlap) -> None:
         cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of round "
         f"{k - 1} are left out for good: the next policy did not draw them",
     )
+
+
+def too_few(folds: Folds) -> Iterator[str]:
+    """A word where a certificate has hardly a chance."""
+    rewards = sum(int((fold.reward > 0).sum()) for fold in (folds.learn, folds.select))
+    if rewards < FEWEST_REWARDS:
+        yield (
+            f"warning: {rewards} rows with a reward to learn from: a certificate will hardly pass, "
+            "and certifying uses these rows up; depsue plan says how many rows would do"
+        )
 
 
 def assumptions_on_items(summary: RoundSummary) -> list[str]:
