@@ -24,7 +24,6 @@ ONE_USER: dict[str, str] = {
     "depsue.pages.report": "the report, which a command writes",
     "depsue.policies.files": "save and load, which users call through the package",
     "depsue.serving.erasing": "erasing a unit wherever its rows are, which a command calls",
-    "depsue.serving.evidence": "statistics without input or output, which research simulates",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
     "depsue.serving.writing": "the write path, its states and promises, apart from the gathering",
     "depsue.world": "simulated worlds, which users and research call through the front door",

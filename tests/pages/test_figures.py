@@ -13,7 +13,7 @@ from depsue.pages.live import Live, LiveValue
 from depsue.pages.plan_report import FrontierPoint, PlanResult, frontier_figure
 from depsue.promises import Promise
 from depsue.serving.account import ServedCounts
-from depsue.serving.epoch import MonitorState
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import (
     MonitorStatus,
     PermitStatus,

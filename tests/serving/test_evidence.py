@@ -16,9 +16,8 @@ from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise
-from depsue.serving.account import ConfidenceSequence
-from depsue.serving.epoch import ContextDrift
 from depsue.serving.evidence import (
+    ConfidenceSequence,
     EpochEvidence,
     FloorPart,
     JudgedRows,
@@ -27,6 +26,7 @@ from depsue.serving.evidence import (
     delta_of_epoch,
     weights,
 )
+from depsue.serving.served import ContextDrift
 from depsue_research.monitor import CYCLE, PI0, POLICY, Life, Watch, means, stops_at
 
 DELTA = 0.4  # a large one, half of which is this epoch's: too many false alarms would show

@@ -22,8 +22,8 @@ from depsue.data.mapping import LogMapping
 from depsue.promises import Floor, Promise
 from depsue.serving import monitor
 from depsue.serving.account import RoundAccount
-from depsue.serving.epoch import MonitorEpoch, MonitorRun
 from depsue.serving.evidence import EpochEvidence, FloorPart
+from depsue.serving.monitor import MonitorEpoch, MonitorRun
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store, StoreGone

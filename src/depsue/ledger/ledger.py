@@ -16,7 +16,7 @@ from depsue.certificates.folds import FRACTIONS, Registration
 from depsue.data.identity import IdentityKind, LogSketch, Overlap
 from depsue.database import ROLLBACK_JOURNAL, Database, Profile, migrate, parse_address
 from depsue.errors import ConfigError, FileError, require, short
-from depsue.ledger import erasures, reads, registering, schema
+from depsue.ledger import reads, registering, schema
 from depsue.ledger.reads import CountedReads
 from depsue.ledger.records import (
     AttemptRecord,
@@ -389,7 +389,7 @@ class Ledger:
             by: who.
         """
         with self._writing(by) as transaction:
-            return erasures.begin(transaction, campaign, unit, parts)
+            return registering.begin_erasure(transaction, campaign, unit, parts)
 
     def finish_erasure(
         self, campaign: str, *, unit: str, counts: Mapping[str, int], by: str
@@ -401,7 +401,7 @@ class Ledger:
             counts: what was taken out, by the kind of thing.
         """
         with self._writing(by) as transaction:
-            erasures.finish(transaction, campaign, unit, counts)
+            registering.finish_erasure(transaction, campaign, unit, counts)
 
     @contextmanager
     def hold(self, campaign: str, round: int) -> Iterator[None]:

@@ -36,8 +36,8 @@ from depsue.pages.words import Sentences, Tile, at_round, journal_lines, sentenc
 from depsue.plural import counted
 from depsue.progress import Watch
 from depsue.promises import Floor
-from depsue.serving.epoch import MonitorState
 from depsue.serving.messages import MOST_TEXT
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service
 
 Action = Literal["stop", "resume"]

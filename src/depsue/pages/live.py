@@ -17,7 +17,7 @@ from depsue.pages.words import percent, utc
 from depsue.plural import counted, plural
 from depsue.promises import Promise
 from depsue.serving.account import RecentDecisions, RoundAccount
-from depsue.serving.epoch import MonitorState
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service, ServiceStatus
 from depsue.serving.store import StoreGone
 

@@ -27,7 +27,6 @@ import msgspec
 import numpy as np
 import sqlalchemy as sa
 
-from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.certificates import Registration
 from depsue.certificates.folds import NAMES
@@ -37,27 +36,23 @@ from depsue.data.folds import keys_of_ids
 from depsue.data.identity import IdentityKind, id_identities, keyed_folds
 from depsue.plural import counted
 from depsue.promises import Promise
+from depsue.serving.evidence import ConfidenceSequence
 from depsue.serving.joining import rewards_by_rule, used_reward
+from depsue.serving.monitor import AHEAD, FEWEST, MOST
 from depsue.serving.schema import decisions
 from depsue.serving.served import ServedPolicy, as_text
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import StopFile, StopSet
 from depsue.serving.store import Store
 
-FEWEST, MOST = 100, 4000
-"""Decisions that are read in one step: few while most are still open, more to catch up."""
 AT_ONCE = 40_000
 """Decisions that one turn of the watcher reads at most."""
-SHOWN = 0.05
-"""Error rate of the confidence sequences that pages show."""
 RECENT = 1000
 """Newest decisions of which pages say who made them and how many showed a new item."""
 NEWEST = 1000
 """Newest rows of which the mean is shown beside that of all: a fault may begin late."""
 FEWEST_READ = 50
 """Rows before which a mean is held against no floor."""
-AHEAD = 60.0
-"""Seconds by which clocks may differ: a decision that is stamped further ahead is left out."""
 COLUMNS = ("policy", "decided_by", "action", "context", "unit", "candidates")
 
 
@@ -255,35 +250,6 @@ class AccountPoint:
     recent: float | None
     novelty: float
     margin: float | None
-
-
-class ConfidenceSequence:
-    """A mean with a confidence sequence: right at all times together in 95% of runs.
-
-    Args:
-        r_max: values lie in [0, r_max].
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self._scales = SMOOTHING_SCALES * r_max
-        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
-        self.n, self._sum, self._r_max = 0, 0.0, r_max
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values."""
-        self._low += log_sums(values, self._scales)
-        self._high += log_sums(self._r_max - values, self._scales)
-        self.n += len(values)
-        self._sum += float(values.sum())
-
-    @property
-    def limits(self) -> tuple[float, float, float] | None:
-        """(mean, lower, upper); None without a value."""
-        if self.n == 0:
-            return None
-        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
-        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
-        return self._sum / self.n, low, high
 
 
 class NewestMean:

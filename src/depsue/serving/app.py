@@ -24,7 +24,6 @@ import msgspec
 from depsue._version import __version__
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.serving.access import Access, TokenLimits, TooMuch
-from depsue.serving.epoch import MonitorState
 from depsue.serving.http import (
     MOST_BODY,
     MOST_HEADERS,
@@ -54,6 +53,7 @@ from depsue.serving.messages import (
     RewardBatch,
     RewardReport,
 )
+from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service
 from depsue.serving.store import StoreGone
 from depsue.serving.worker import Busy

@@ -43,7 +43,13 @@ from typing import Literal
 import numpy as np
 
 from depsue import defaults
-from depsue.bounds import StartMixture, weight_begun
+from depsue.bounds import (
+    SMOOTHING_SCALES,
+    StartMixture,
+    log_sums,
+    smoothing_from_sums,
+    weight_begun,
+)
 from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray, IntArray, Mask, first_bad
 from depsue.errors import DataError, is_real, require, require_delta, short
@@ -544,3 +550,36 @@ def delta_of_epoch(delta: float, rounds: int, epoch: int) -> float:
         epoch: j, from 1: another policy, or a resumption, begins a new one.
     """
     return delta / rounds * 2.0**-epoch
+
+
+SHOWN = 0.05
+"""Error rate of the confidence sequences that pages show."""
+
+
+class ConfidenceSequence:
+    """A mean with a confidence sequence: right at all times together in 95% of runs.
+
+    Args:
+        r_max: values lie in [0, r_max].
+    """
+
+    def __init__(self, r_max: float) -> None:
+        self._scales = SMOOTHING_SCALES * r_max
+        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
+        self.n, self._sum, self._r_max = 0, 0.0, r_max
+
+    def add(self, values: FloatArray) -> None:
+        """Take in (n,) values."""
+        self._low += log_sums(values, self._scales)
+        self._high += log_sums(self._r_max - values, self._scales)
+        self.n += len(values)
+        self._sum += float(values.sum())
+
+    @property
+    def limits(self) -> tuple[float, float, float] | None:
+        """(mean, lower, upper); None without a value."""
+        if self.n == 0:
+            return None
+        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
+        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
+        return self._sum / self.n, low, high

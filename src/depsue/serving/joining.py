@@ -25,10 +25,13 @@ import msgspec
 import numpy as np
 
 from depsue.campaigns import Campaign
-from depsue.data.checks import FloatArray, Mask
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.mapping import LogMapping, to_toml
+from depsue.diagnostics.drawn_by import TOLERANCE
 from depsue.errors import DataError, FileError, require
 from depsue.files import write_file
+from depsue.promises import Promise
+from depsue.serving.evidence import Weighing, weights
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
 from depsue.serving.schema import Reward, decisions
@@ -416,3 +419,88 @@ def _context_columns(contexts: Sequence[Mapping[str, Any]], mapping: LogMapping)
     for name in mapping.segments:
         columns.setdefault(name, pl.Series([row[name] for row in contexts], strict=False))
     return columns
+
+
+LEAST = 1e-150
+"""Probability below which a decision cannot be weighed: its weight would be no number."""
+
+
+@dataclass(frozen=True)
+class ClosedDecisions:
+    """Decisions of the policy and its holdout whose rewards are complete.
+
+    Args:
+        ids: (n,) of the decisions.
+        at: (n,) when they were made.
+        contexts: (n,) by column.
+        action: (n,) places of the items.
+        held: (n,) whether the holdout decided.
+        propensity, p_policy, p_pi0: (n,) of the action.
+        holdout: (n,) its share at the time.
+        unit: (n,) as requested.
+        rewards: as `Store.read` gives them.
+        erased: (n,) of tombstones the largest pi0 / p that they may have had; NaN of all others.
+    """
+
+    ids: list[str]
+    at: FloatArray
+    contexts: list[dict[str, Any]]
+    action: IntArray
+    held: Mask
+    propensity: FloatArray
+    p_policy: FloatArray
+    p_pi0: FloatArray
+    holdout: FloatArray
+    unit: list[str | None]
+    rewards: Sequence[Any]
+    erased: FloatArray
+
+    @classmethod
+    def of(cls, rows: Sequence[Any], rewards: Sequence[Any]) -> ClosedDecisions:
+        """From rows of the store."""
+        gone = np.array([row.erased is not None for row in rows])
+        p_policy, p_pi0 = (
+            np.array([getattr(row, p) for row in rows]) for p in ("p_policy", "p_pi0")
+        )
+        return cls(
+            ids=[row.id for row in rows],
+            at=np.array([row.at for row in rows], dtype=np.float64),
+            contexts=[msgspec.json.decode(row.context) if row.context else {} for row in rows],
+            action=np.array([row.action for row in rows]),
+            held=np.array([row.decided_by == "holdout" for row in rows]),
+            propensity=np.array([row.propensity for row in rows]),
+            p_policy=np.where(gone, 1.0, p_policy),
+            p_pi0=np.where(gone, 1.0, p_pi0),
+            holdout=np.array([row.holdout for row in rows]),
+            unit=[row.unit if row.erased is None else f"erased {row.erased}" for row in rows],
+            rewards=rewards,
+            erased=np.where(gone, p_pi0, np.nan),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def weighed(self, by: Weighing) -> tuple[FloatArray, FloatArray]:
+        """(w, w0), each (n,): the weights for the policy and for pi0."""
+        return weights(self.p_policy, self.p_pi0, self.held, self.holdout, by)
+
+    @property
+    def judgeable(self) -> Mask:
+        """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
+        with np.errstate(all="ignore"):
+            mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
+
+    def within(self, promise: Promise) -> Mask:
+        """(n,) which decisions a promise is about."""
+        if promise.segment is None:
+            return np.ones(len(self), dtype=bool)
+        column, value = promise.segment
+        within = [as_text(row.get(column)) == as_text(value) for row in self.contexts]
+        return np.array(within) | ~np.isnan(self.erased)  # perhaps it was in the segment
+
+
+def in_range(reward: FloatArray, r_max: float) -> Mask:
+    """(n,) which rewards lie in [0, r_max]."""
+    return np.asarray((reward >= 0) & (reward <= r_max))

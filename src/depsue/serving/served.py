@@ -289,3 +289,38 @@ def _refused(name: str, row: Mapping[str, Any], rule: str) -> DataError:
         found=short(row[name]) if name in row else "it is missing",
         cure="GET /v1/context shows a context that would be read",
     )
+
+
+class ContextDrift:
+    """Whether contexts are still like those of the logs that certified the policy.
+
+    Args:
+        mean, deviation: (d,) of the logs' contexts.
+        n: how many they are.
+    """
+
+    def __init__(self, mean: FloatArray, deviation: FloatArray, n: int) -> None:
+        self._mean, self._deviation, self._reference = mean, deviation, n
+        self._sum, self.n = np.zeros(len(mean)), 0
+
+    def add(self, contexts: FloatArray) -> None:
+        """Take in (n, d) contexts."""
+        self._sum += np.asarray(contexts, dtype=np.float64).sum(axis=0)
+        self.n += len(contexts)
+
+    @property
+    def worst(self) -> tuple[int, float]:
+        """(column, standard errors) of the mean that has moved most."""
+        if self.n < 100:
+            return 0, 0.0
+        spread = np.where(self._deviation > 0, self._deviation, np.inf)
+        error = spread * math.sqrt(1 / self.n + 1 / self._reference)
+        apart = np.abs(self._sum / self.n - self._mean) / error
+        return int(apart.argmax()), float(apart.max())
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a mean has moved by more than chance explains, looked at again and again."""
+        d = len(self._mean)
+        looks = math.log(max(self.n, 2)) * d / 0.001
+        return self.worst[1] > math.sqrt(2 * math.log(looks))

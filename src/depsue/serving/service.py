@@ -37,11 +37,10 @@ from depsue.serving.account import (
     ServedCounts,
     recent_decisions,
 )
-from depsue.serving.epoch import MonitorFinding, MonitorState
 from depsue.serving.joining import reported_rewards
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
-from depsue.serving.monitor import Monitor
+from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.schema import MonitorEvent, Reward
 from depsue.serving.served import ServedPolicy, load_served, what_serves
 from depsue.serving.settings import ServingSettings, store_address

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import threading
@@ -415,3 +416,45 @@ def _bytes(path: Path) -> bytes | None:
             found=f"{path}: {problem.strerror or problem}",
             cure="let the service read the file, or restore it from a copy",
         ) from problem
+
+
+class Permit:
+    """Leave to explore, which runs out.
+
+    A completed look of the monitor extends it. The draw asks for it before every batch, on a clock
+    that only goes forward. So whatever keeps the monitor from looking (a store that cannot be read,
+    an error, too much to read, a thread that hangs) ends the exploration by itself.
+
+    Args:
+        length: seconds from the beginning of a completed look.
+        ticks: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, length: float, ticks: Callable[[], float]) -> None:
+        self._length, self._ticks = length, ticks
+        self._until = -math.inf
+        self._why = "the monitor has not looked yet"
+
+    def extend(self, since: float) -> None:
+        """A look that began at `since`, by the same clock, was completed."""
+        self._until, self._why = since + self._length, ""
+
+    def end(self, why: str) -> None:
+        """Take it back at once."""
+        self._until, self._why = -math.inf, why
+
+    def note(self, why: str) -> None:
+        """A look was not completed; the permit runs on, and if it runs out, this is why."""
+        self._why = why
+
+    @property
+    def left(self) -> float:
+        """Seconds until it runs out; 0 without one."""
+        return max(self._until - self._ticks(), 0.0)
+
+    @property
+    def refusal(self) -> str:
+        """Why the policy must not explore; "" while it may."""
+        if self.left > 0:
+            return ""
+        return self._why or f"no look of the monitor was completed within {self._length:g} s"
