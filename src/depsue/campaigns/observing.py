@@ -276,7 +276,6 @@ def require_same_terms(mapping: LogMapping, first: LogMapping) -> None:
     )
 
 
-<<<<<<< HEAD
 def too_few(folds: Folds) -> Iterator[str]:
     """A word where a certificate has hardly a chance."""
     rewards = sum(int((fold.reward > 0).sum()) for fold in (folds.learn, folds.select))
@@ -287,8 +286,6 @@ def too_few(folds: Folds) -> Iterator[str]:
         )
 
 
-=======
->>>>>>> 06374248ef1c8134840adcf77f6240a559e459b9
 def require_untaught(k: int, shared: Overlap) -> None:
     """Refuse rows of the round before, once a candidate of round k was trained on its rows.
 
@@ -304,19 +301,6 @@ def require_untaught(k: int, shared: Overlap) -> None:
         cure=f"go on with the rows that it has: certify and deploy round {k}. Later rows of round "
         f"{k - 1} are left out for good: the next policy did not draw them",
     )
-<<<<<<< HEAD
-=======
-
-
-def too_few(folds: Folds) -> Iterator[str]:
-    """A word where a certificate has hardly a chance."""
-    rewards = sum(int((fold.reward > 0).sum()) for fold in (folds.learn, folds.select))
-    if rewards < FEWEST_REWARDS:
-        yield (
-            f"warning: {rewards} rows with a reward to learn from: a certificate will hardly pass, "
-            "and certifying uses these rows up; depsue plan says how many rows would do"
-        )
->>>>>>> 06374248ef1c8134840adcf77f6240a559e459b9
 
 
 def assumptions_on_items(summary: RoundSummary) -> list[str]:
