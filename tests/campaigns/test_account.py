@@ -194,7 +194,9 @@ def test_a_rollback_serves_what_holds_without_help(
     assert campaign.round == 2
     assert "deployed  the certified policy of round 1, after a rollback" in str(story)
     words = sentences(story)
-    assert "Round 2 of 2 was rolled back to the policy of round 1" in words.headline
+    assert (
+        f"Round 2 of {campaign.rounds} was rolled back to the policy of round 1" in words.headline
+    )
     assert "The certified policy of round 1 is deployed, after a rollback" in words.deployed
     export_campaign(campaign, tmp_path / "out")
     facts = load_export(tmp_path / "out").facts

@@ -186,10 +186,10 @@ def test_a_full_disk_is_said_and_the_next_try_works(
     written = write_synced
     count = iter(range(1000))
 
-    def full(path: Path, content: bytes) -> None:
+    def full(path: Path, content: bytes, **mode: bool) -> None:
         if next(count) >= after:
             raise OSError(errno.ENOSPC, "No space left on device")
-        written(path, content)
+        written(path, content, **mode)
 
     with monkeypatch.context() as patch:
         patch.setattr("depsue.files.write_synced", full)

@@ -11,7 +11,9 @@ import pytest
 from tests.pages.browser import Browser
 from tests.pages.conftest import explore
 
+from depsue import SyntheticSettings, synthetic_world
 from depsue.campaigns import Campaign, open_home
+from depsue.data.writing import write_logs
 from depsue.errors import DepsueError
 from depsue.pages import dashboard
 from depsue.pages.campaign import form_of, plan_page, planned, settings_of
@@ -146,13 +148,9 @@ def test_a_plan_that_fails_says_why(visit: Browser, pages: Dashboard, home: Path
 def test_a_campaign_that_is_over_is_not_planned(visit: Browser, home: Path) -> None:
     summer = Campaign(open_home(home), home, "summer", by="bo")
     summer.rollback()
-    first = summer.ledger.observations("summer")[0]
     logs = home / "summer-2.parquet"
-    from depsue.data.reading import read_from
-    from depsue.data.writing import write_logs
-
-    rows = read_from(first.source, summer.files.mapping(0), summer.files.items(0), 2)
-    write_logs(rows.take(list(range(2000))), logs)
+    world = synthetic_world(SyntheticSettings(users=80, supported=12, novel=4, d=3), seed=1)
+    write_logs(world.deploy(summer.pi0_today(1), 2000, round=2), logs)
     summer.observe(logs)
     page = visit.get(SUMMER).text
     assert "The campaign is over" in page and "<button>Plan" not in page

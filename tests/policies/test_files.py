@@ -101,11 +101,11 @@ def test_writers_at_once_leave_a_whole_policy(saved: Path, monkeypatch: pytest.M
     first, second = (NetworkPolicy.initial(3, 5, seed=s, hidden=(4,)) for s in (7, 8))
     real = write_synced
 
-    def late(path: Path, content: bytes) -> None:
+    def late(path: Path, content: bytes, **mode: bool) -> None:
         if path.name == artifacts.MANIFEST:
             monkeypatch.setattr("depsue.files.write_synced", real)
             save(second, saved)
-        real(path, content)
+        real(path, content, **mode)
 
     monkeypatch.setattr("depsue.files.write_synced", late)
     save(first, saved)
@@ -152,10 +152,10 @@ def test_a_crash_before_the_manifest_keeps_the_old_policy(
     before = load(saved).probabilities(CONTEXTS)
     real = write_synced
 
-    def crash(path: Path, content: bytes) -> None:
+    def crash(path: Path, content: bytes, **mode: bool) -> None:
         if path.name == artifacts.MANIFEST:
             raise KeyboardInterrupt
-        real(path, content)
+        real(path, content, **mode)
 
     monkeypatch.setattr("depsue.files.write_synced", crash)
     with pytest.raises(KeyboardInterrupt):

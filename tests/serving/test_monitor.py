@@ -317,7 +317,7 @@ def stored(seq: int, **changed: Any) -> SimpleNamespace:
         "seq": seq, "id": f"{seq:032x}", "at": 100.0, "round": 1, "policy": "p",
         "decided_by": "policy", "action": 2, "propensity": 1 / 3, "p_policy": 1 / 3, "p_pi0": 0.0,
         "holdout": 0.0, "context": '{"x": 0}', "unit": None, "candidates": None,
-        "set_aside": False,
+        "set_aside": False, "erased": None,
     }  # fmt: skip
     return SimpleNamespace(**(row | changed))
 
@@ -421,6 +421,7 @@ def test_evidence_is_finite_whatever_is_stored(data: st.DataObject) -> None:
             p_policy=data.draw(in_unit | any_number),
             p_pi0=data.draw(in_unit | any_number),
             holdout=held,
+            erased=None,
             context=data.draw(st.sampled_from(['{"x": 0}', '{"x": 1.5}'])),
             unit=data.draw(st.sampled_from([None, '"ana"', "7"])),
             candidates=None,

@@ -87,7 +87,7 @@ def add(made: Story, request: str, id: str, *, at: float, action: int, decided_b
     for value, later in ((0.2, 0.1), (0.3, 0.3)):
         made.entries.append(RewardSent(id, "", value, 0, at + later, at + later + 0.1, True))
     made.rewards.append({"decision": id, "name": "reward", "event": "", "value": 0.2})
-    if decided_by == "policy":
+    if decided_by in ("policy", "holdout"):
         shown = {"action": 10 + action, "propensity": 1 / ITEMS, "x": 1.0, "reward": 0.2}
         made.exported.append({"decision": id, **shown})
 
@@ -105,6 +105,7 @@ def row(
 ) -> None:
     """A decision in the store."""
     stored = {"id": id, "key": request, "action": action, "propensity": 1 / ITEMS, "twin": twin}
+    stored |= {"p_policy": 1 / ITEMS, "p_pi0": 1 / ITEMS, "holdout": 0.1}
     stored |= {"policy": "hash", "round": 1, "decided_by": decided_by, "candidates": None}
     made.decisions.append(stored | {"context": json.dumps({"x": 1.0})})
 

@@ -259,7 +259,7 @@ def _exported(books: Closing) -> Iterator[str]:
     expected = {
         id: answer
         for id, answer in books.first.items()
-        if answer.decided_by == "policy"
+        if answer.decided_by in ("policy", "holdout")
         and books.asks[answer.request].candidates is None
         and not books.rows.get(id, {}).get("twin")
     }
@@ -272,8 +272,12 @@ def _exported(books: Closing) -> Iterator[str]:
             yield f"{id} of {answer.request} is missing"
             continue
         ask = books.asks[answer.request]
-        told: dict[str, Any] = {"action": answer.action, "propensity": answer.propensity}
-        told |= ask.context
+        told: dict[str, Any] = {"action": answer.action, **ask.context}
+        stored = books.rows.get(id, {})
+        # the policy and its holdout are exported as one mixture
+        drawn = (1 - stored["holdout"]) * stored["p_policy"] + stored["holdout"] * stored["p_pi0"]
+        if not math.isclose(row["propensity"], drawn, rel_tol=1e-12):
+            yield f"{id}: drawn with {drawn}, exported {row['propensity']}"
         for name, value in told.items():
             if row[name] != value:
                 yield f"{id}: {name} answered {value}, exported {row[name]}"

@@ -35,7 +35,7 @@ from depsue_research.soak.book import (
     RewardSent,
     now,
 )
-from depsue_research.soak.closing import Break, Closing, Kept
+from depsue_research.soak.closing import NOTICE, Break, Closing, Kept
 from depsue_research.soak.proxy import CutProxy
 from depsue_research.soak.servers import PostgresServer, ServiceProcess, SoakError, forked
 from depsue_research.soak.stage import LOOK, Admin, SoakStage
@@ -294,6 +294,7 @@ def _play(
     for client in clients:
         client.ask_all_again(AGAIN)
         client.close()
+    time.sleep(NOTICE)  # a last look counts only after that
     stage.settle()
     ending.set()
     looking.join()
