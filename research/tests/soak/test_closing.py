@@ -190,6 +190,8 @@ def wrong_distribution(made: Story) -> None:
         stored["propensity"] = told.propensity = 0.4
     for exported in made.exported:
         exported["propensity"] = 0.4
+    for stored in made.decisions:
+        stored["p_policy"] = stored["p_pi0"] = 0.4
 
 
 def always_the_same(made: Story) -> None:

@@ -273,11 +273,12 @@ def _exported(books: Closing) -> Iterator[str]:
             continue
         ask = books.asks[answer.request]
         told: dict[str, Any] = {"action": answer.action, **ask.context}
-        stored = books.rows.get(id, {})
-        # the policy and its holdout are exported as one mixture
-        drawn = (1 - stored["holdout"]) * stored["p_policy"] + stored["holdout"] * stored["p_pi0"]
-        if not math.isclose(row["propensity"], drawn, rel_tol=1e-12):
-            yield f"{id}: drawn with {drawn}, exported {row['propensity']}"
+        stored = books.rows.get(id)
+        if stored is not None:  # the policy and its holdout are exported as one mixture
+            h = stored["holdout"]
+            drawn = (1 - h) * stored["p_policy"] + h * stored["p_pi0"]
+            if not math.isclose(row["propensity"], drawn, rel_tol=1e-12):
+                yield f"{id}: drawn with {drawn}, exported {row['propensity']}"
         for name, value in told.items():
             if row[name] != value:
                 yield f"{id}: {name} answered {value}, exported {row[name]}"
