@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from depsue.errors import FileError
-from depsue.files import hold_file, hold_thread, writable_folder, write_file, write_synced
+from depsue.files import (
+    append_synced,
+    hold_file,
+    hold_thread,
+    writable_folder,
+    write_file,
+    write_synced,
+)
 
 
 def test_a_file_is_written_with_its_folder_and_replaced_whole(tmp_path: Path) -> None:
@@ -66,3 +73,30 @@ def test_one_thread_holds_a_name() -> None:
         assert (first, second, other) == (True, False, True)
     with hold_thread("a") as again:
         assert again
+
+
+def test_half_a_line_on_a_full_disk_is_taken_back(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    append_synced(path, b"first\n", private=True)
+    assert path.stat().st_mode & 0o777 == 0o600
+    code = (
+        "import resource, sys; from pathlib import Path; from depsue.files import append_synced\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "try: append_synced(Path(sys.argv[1]), b'second\\n')\n"
+        "except OSError as problem: print(problem.strerror)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "No space left on device\n"
+    assert path.read_bytes() == b"first\n"
+    append_synced(path, b"third\n")
+    assert path.read_bytes() == b"first\nthird\n"
+
+
+def test_what_reads_and_serves_can_be_imported_where_unix_modules_are_missing() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "import depsue.serving.journal, depsue.serving.running, depsue.cli.serve"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

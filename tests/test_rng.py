@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from depsue.errors import ConfigError
-from depsue.rng import derive, generator, one_thread, torch_generator
+from depsue.rng import cores, derive, generator, on_all_cores, one_thread, torch_generator
 
 
 def test_the_same_names_give_the_same_stream() -> None:
@@ -91,3 +91,26 @@ def test_one_thread_within_the_block_and_as_before_after_it() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_work_is_cut_into_slices_and_an_error_in_one_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert cores() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "all")
+    assert cores() >= 1
+    out = np.zeros(10)
+
+    def square(piece: slice) -> None:
+        out[piece] = np.arange(10)[piece] ** 2
+
+    on_all_cores(square, 10, 4)
+    np.testing.assert_array_equal(out, np.arange(10) ** 2)
+
+    def broken(piece: slice) -> None:
+        if piece.start:
+            raise ValueError("the second slice")
+
+    with pytest.raises(ValueError, match="the second slice"):
+        on_all_cores(broken, 10, 5)

@@ -20,6 +20,9 @@ verdict gains no more than the first loses, and nothing is reserved."""
 SPREAD = 0.3
 """Before there are logs: standard deviation of log reward among what pi0 shows someone."""
 
+IMPRESSIONS, REWARDS = 100, 5
+"""The discoverable corpus: items shown at least so often, and rewarded at least so often."""
+
 WAIT = 3600.0
 """Of a service: seconds after a decision in which its rewards count."""
 DEFAULT_REWARD = 0.0
@@ -28,6 +31,8 @@ COMBINE = "first"
 """Which reward counts of a decision with several."""
 HOLDOUT = 0.05
 """Share of traffic that stays on pi0."""
+EVERY = 86400.0
+"""Seconds that a ramp stays at each share of traffic, a day."""
 FALSE_ALARMS = 0.05
 """How often the monitor may raise a false alarm, over the campaign's life."""
 CYCLE = 86400.0
@@ -46,3 +51,5 @@ UNKNOWN = 1000
 """Rewards that one token may send in an hour for decisions that are not known yet."""
 MOST_WAITING = 2000
 """Decisions and rewards that may wait before requests are refused."""
+MOST_CANDIDATES = 10_000
+"""Candidates that one request may bring."""

@@ -5,7 +5,9 @@ A lock file is held by the operating system for a process, so kill -9 lets go of
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 import threading
 import time
 import uuid
@@ -53,6 +55,35 @@ def write_synced(path: Path, content: bytes, *, private: bool = False) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def append_synced(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Append and sync, all of it or nothing: half of it, on a full disk, is taken back.
+
+    Several processes may append to one file. An OSError if there is no room.
+
+    Args:
+        path: which; it is made if need be.
+        content: what follows what is there.
+        private: whether only its owner may read it.
+    """
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE if private else 0o666)
+    try:
+        # whoever holds the lock for longer does not keep others from writing, only from taking back
+        until = time.monotonic() + 1.0
+        while not (held := lock(file)) and time.monotonic() < until:
+            time.sleep(0.005)
+        size = os.fstat(file).st_size
+        try:
+            if os.write(file, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(file)
+        except OSError:
+            if held:
+                os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
 
 
 def sync_folder(folder: Path) -> None:
@@ -127,18 +158,42 @@ def hold_thread(name: str) -> Iterator[bool]:
                 _HELD.discard(name)
 
 
-def _locked(path: str) -> int | None:
-    """The descriptor of the lock file, locked; None if another has it."""
+def lock(descriptor: int) -> bool:
+    """Lock an open file for this process, until it is closed; False if another has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
     import fcntl
 
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _locked(path: str) -> int | None:
+    """The descriptor of the lock file, locked; None if another has it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(descriptor):
             os.close(descriptor)
             return None
         with suppress(FileNotFoundError):
             if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)  # who held it before has removed this file: take a new one
+
+
+def make_private(path: Path) -> None:
+    """Let only the owner read a file of decisions; SQLite gives its other files the same mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(name).chmod(PRIVATE)

@@ -19,7 +19,7 @@ import numpy as np
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.data.requests import Requests
+from depsue.data.requests import Requests, as_requests
 from depsue.data.terms import ConservativeTerms, Terms
 
 
@@ -147,3 +147,17 @@ class Environment(Protocol):
     def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
         """Serve n decisions by `policy` and return them as the logs of that round."""
         ...
+
+
+def predicted(model: RewardModel, requests: Requests | FloatArray) -> FloatArray:
+    """(m, L) predictions for the candidates of a chunk of requests; 0 at places without one."""
+    requests = as_requests(requests)
+    sets = requests.sets
+    if sets is None:
+        return np.asarray(model.predict(requests.contexts))
+    ask = getattr(model, "predict_candidates", None)  # of a model that remembers its answers
+    if ask is None:
+        values = np.asarray(model.predict_pairs(requests.contexts, sets.items, sets.request))
+    else:
+        values = np.asarray(ask(requests))
+    return requests.table(values, 0)

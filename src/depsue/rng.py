@@ -7,7 +7,9 @@ parallel, and give the same results.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -68,3 +70,40 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def cores() -> int:
+    """How many threads may compute at once: what OMP_NUM_THREADS says, else all cores there are."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def on_all_cores(work: Callable[[slice], None], n: int, at_once: int) -> None:
+    """Call `work` for slices of n things, one thread each, on as many threads as there are cores.
+
+    A slice is the same, and is worked out by one thread, however many threads there are: so the
+    bits of what comes out do not depend on them.
+
+    Args:
+        work: takes one slice; it must not touch what another slice does.
+        n: how many things.
+        at_once: things in a slice.
+    """
+    pieces = [slice(k, min(k + at_once, n)) for k in range(0, n, at_once)]
+    threads = min(cores(), len(pieces))
+    if len(pieces) <= 1:
+        for piece in pieces:
+            work(piece)
+        return
+    import torch
+
+    with (
+        one_thread(),
+        ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+    ):
+        for _ in pool.map(work, pieces):
+            pass

@@ -220,3 +220,15 @@ def _below(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         for name, array in arrays.items()
         if name.startswith(prefix)
     }
+
+
+def required_hash(policy: object) -> str:
+    """The hash of a policy, which must be savable."""
+    hash = hash_of(policy)
+    if hash is None:
+        raise CannotBeSaved(
+            "a campaign's policies must be savable, so that what was certified can be served",
+            found=f"{type(policy).__name__}",
+            cure="give pi0 as a saved folder, an ONNX file or a table; see the policies page",
+        )
+    return hash

@@ -6,6 +6,7 @@ DEPSUE_MALFORMED sets the number of examples (500 unless told; a soak run takes 
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from pyarrow import csv, feather, parquet
 
 from depsue.check import check_logs
 from depsue.check.report import READY, UNUSABLE, WARNED
+from depsue.data import Catalogue
 from depsue.data.mapping import LogMapping, mapping_of
+from depsue.data.reading import Source, open_source, read_mapped
 from depsue.errors import DepsueError
 
 EXAMPLES = int(os.environ.get("DEPSUE_MALFORMED", "500"))
 NAMES = ["action", "reward", "propensity", "user_id", "timestamp", "round", "position", "age"]
+NAMES += ["candidates", "probabilities", "by_pi0", "pi0_version"]
 ODD_NAMES = ["", "*", "^a.*$", "x:age", "row", "count", "country", "Unnamed: 0", "é\n"]
 NUMBERS = st.one_of(
     st.floats(),
@@ -50,6 +54,10 @@ def columns(draw: st.DrawFn, rows: int) -> list[Any]:
                 st.none(),
                 st.datetimes(),
                 st.lists(st.floats(0, 1), max_size=2),
+                st.lists(st.integers(0, 3), max_size=4),
+                st.lists(TEXTS, max_size=2),
+                st.lists(st.lists(st.integers(0, 1), max_size=1), max_size=2),
+                st.sampled_from(["[0, 1]", "[0.5,0.5]", '["a"]', "[]", "[1", "[[1]]", "{}"]),
                 st.one_of(st.none(), st.floats(0, 1)),
                 SCALARS,
             ]
@@ -62,7 +70,7 @@ def columns(draw: st.DrawFn, rows: int) -> list[Any]:
 def tables(draw: st.DrawFn) -> pl.DataFrame:
     """Columns under names that mean something, and some that should not."""
     rows = draw(st.sampled_from([0, 1, 2, 5, 90]))
-    likely = st.lists(st.sampled_from(NAMES), unique=True, max_size=8)
+    likely = st.lists(st.sampled_from(NAMES), unique=True, max_size=12)
     names = draw(st.one_of(likely, st.just(NAMES[:3]), st.just(NAMES)))
     names = [*names, *draw(st.lists(st.sampled_from(ODD_NAMES), unique=True, max_size=2))]
     series = []
@@ -173,12 +181,14 @@ def test_a_column_twice(tmp_path: Path, kind: str) -> None:
     verdict(path)
 
 
+ITEMS = Catalogue.of([0, 1, 2, 3])
 VALUES: Any = st.recursive(
     st.one_of(st.none(), st.booleans(), st.floats(), st.integers(), st.text(max_size=3)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner)),
     max_leaves=6,
 )
 KEYS = ["_label_cost", "_label_probability", "_labelIndex", "_label_Action", "a", "p", "c", "pdrop"]
+KEYS += ["VWState", "_skipLearn"]
 EVENT = {
     "_label_cost": -1.0,
     "_label_probability": 0.5,
@@ -213,15 +223,20 @@ def test_lines_of_broken_json(found: list[str], times: int, tail: bytes) -> None
 @quick
 @given(
     table=tables(),
-    roles=st.dictionaries(st.sampled_from([*NAMES[:7], "segments", "x"]), st.sampled_from(NAMES)),
+    roles=st.dictionaries(
+        st.sampled_from([*NAMES[:7], *NAMES[8:], "segments", "x"]), st.sampled_from(NAMES)
+    ),
     others=st.dictionaries(
-        st.sampled_from(["r_max", "position", "contexts", "reward", "other_rewards", "y"]),
+        st.sampled_from(
+            ["r_max", "position", "contexts", "reward", "other_rewards", "candidates", "y"]
+        ),
         st.one_of(
             VALUES,
             st.just({"numeric": ["age"]}),
             st.just({"categorical": {"user_id": ["1"]}}),
             st.just({"shift": 1.0, "cap": 0.5}),
             st.just({"age": 1.0}),
+            st.just({"given_as": "index"}),
         ),
     ),
 )
@@ -229,7 +244,7 @@ def test_mappings_of_anything(
     table: pl.DataFrame, roles: dict[str, Any], others: dict[str, Any]
 ) -> None:
     columns = {"action": "action", "reward": "reward"} | {
-        {"user_id": "unit", "timestamp": "time"}.get(role, role): name
+        {"user_id": "unit", "timestamp": "time", "pi0_version": "version"}.get(role, role): name
         for role, name in roles.items()
     }
     try:
@@ -238,3 +253,37 @@ def test_mappings_of_anything(
         assert error.rule
         return
     verdict(table, mapping)
+
+
+@quick
+@given(data=st.data(), kind=st.sampled_from(["frame", "file"]), index=st.booleans())
+def test_lists_of_anything(data: st.DataObject, kind: str, index: bool) -> None:
+    table = GOOD.head(8)
+    for name in ("shortlist", "of_all", "alone", "ranker"):
+        values = data.draw(columns(len(table)))
+        try:
+            column = pl.Series(name, values, strict=False)
+        except (pl.exceptions.PolarsError, TypeError, OverflowError, ValueError):
+            column = pl.Series(name, [str(value) for value in values])
+        table = table.with_columns(column)
+    mapping = LogMapping(
+        "action",
+        "reward",
+        "propensity",
+        candidates="shortlist",
+        probabilities="of_all",
+        by_pi0="alone",
+        version="ranker",
+        given_as="index" if index else "id",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(table, ".parquet", Path(folder)) if kind == "file" else table
+        if path is None:
+            return
+        for lists in (mapping, replace(mapping, by_pi0=None, version=None)):
+            verdict(path, lists)
+            try:
+                source = open_source(path) if isinstance(path, Path) else Source.of(path)
+                read_mapped(source, lists, ITEMS)
+            except DepsueError as error:
+                assert error.rule and error.cure, error

@@ -5,10 +5,11 @@ import math
 
 import pytest
 
-from depsue.check import CheckFinding, CheckReport, LogFacts
+from depsue.check import CheckFinding, CheckReport, LogFacts, Outlook
 from depsue.check.report import Severity
 from depsue.data.mapping import LogMapping
 
+OUTLOOK = Outlook(True, "chosen", "A campaign can be created.")
 MAPPING = LogMapping("item", "click", "p", keep_position=1, position="slot")
 
 
@@ -17,7 +18,7 @@ def report(*severities: Severity, **facts: float) -> CheckReport:
         CheckFinding(f"name-{k}", severity, "a rule", "a value", "a cure")
         for k, severity in enumerate(severities)
     )
-    return CheckReport("logs.csv", LogFacts(**facts), findings, ("a note",), MAPPING)  # type: ignore[arg-type]
+    return CheckReport("logs.csv", LogFacts(**facts), findings, ("a note",), MAPPING, OUTLOOK)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Are these logs fit for use? What they hold, what is wrong with them, and how to mend it.
 
-`checking.py` runs the check, `counting.py` counts, `rules.py` holds the rules, `guess.py` guesses
-which column is what, and `report.py` is what a check returns.
+`checking.py` runs the check, `counting.py` and `candidates.py` count, `rules.py` holds the rules,
+`guess.py` guesses which column is what, and `report.py` is what a check returns.
 """
 
 from depsue.check.checking import check_logs
 from depsue.check.guess import guess_mapping
-from depsue.check.report import CheckFinding, CheckReport, LogFacts
+from depsue.check.report import CheckFinding, CheckReport, LogFacts, Outlook
 
-__all__ = ["CheckFinding", "CheckReport", "LogFacts", "check_logs", "guess_mapping"]
+__all__ = ["CheckFinding", "CheckReport", "LogFacts", "Outlook", "check_logs", "guess_mapping"]

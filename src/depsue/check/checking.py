@@ -38,15 +38,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from depsue.check.candidates import KnownItems
 from depsue.check.counting import LogCounts, count_logs
 from depsue.check.guess import guess_mapping
-from depsue.check.report import CheckFinding, CheckReport, LogFacts
-from depsue.check.rules import item_rules, may_be_missing, row_rules, shown_ids, support_rules
+from depsue.check.report import CheckFinding, CheckReport, LogFacts, Outlook
+from depsue.check.rules import (
+    candidate_rules,
+    item_rules,
+    may_be_missing,
+    row_rules,
+    shown_ids,
+    support_rules,
+    unknown_candidates,
+)
 from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_ids
 from depsue.data.mapping import EstimatedPropensities, LogMapping
+from depsue.data.pages import as_pages
 from depsue.data.reading import Source, logs_of, mapped, open_source, require_one_position
 from depsue.errors import DataError, DepsueError
+from depsue.plural import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,6 +70,8 @@ EVEN = 0.99
 """1/p counts as constant where (sum of 1/p)^2 is this share of count times sum of 1/p^2."""
 FEWEST_TESTED = 20
 """Rows of an action in the other half below which it is not tested."""
+MOST_ENTRIES = 2_000_000
+"""Candidates of the rows that the test of m/p takes, at most."""
 MOST_TESTED, MOST_ACTIONS = 60_000, 5_000
 """Rows that the test of m/p takes, and actions up to which it is run: it fits a model of both."""
 DRIFT_DELTA = 0.01
@@ -79,11 +92,13 @@ class CheckPart:
         findings: rules that are broken.
         notes: what could not be tested, or may be an error and may not.
         facts: fields of `LogFacts`.
+        by_item: every item is always shown with the same propensity.
     """
 
     findings: tuple[CheckFinding, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    by_item: bool = False
 
 
 def check_logs(
@@ -125,8 +140,9 @@ def check_logs(
         source=source.name,
         facts=LogFacts(**facts),
         findings=tuple(sorted(findings, key=lambda finding: finding.severity)),
-        notes=(*guesses, *(note for part in parts for note in part.notes)),
+        notes=(*guesses, *source.notes, *(note for part in parts for note in part.notes)),
         mapping=mapping,
+        outlook=Outlook.of(findings, mapping, any(part.by_item for part in parts)),
     )
 
 
@@ -134,19 +150,39 @@ def _parts(
     source: Source, mapping: LogMapping, items: str | Path | None, id: str | None
 ) -> Iterator[CheckPart]:
     try:
+        source = as_pages(source, mapping)
+    except DataError as problem:
+        yield CheckPart((CheckFinding.of("pages", problem),))
+        return
+    try:
         require_one_position(source, mapping)
     except DataError as problem:
         yield CheckPart((CheckFinding.of("positions", problem),))
+    known: KnownItems | DataError | None = None
+    if items is not None:
+        try:
+            known = KnownItems(*read_ids(items, id))
+        except DataError as problem:
+            known = problem
     try:
-        counts = count_logs(source, mapped(source, mapping), mapping)
+        listed = known if isinstance(known, KnownItems) else None
+        counts = count_logs(source, mapped(source, mapping), mapping, listed)
     except DataError as problem:
         yield CheckPart((CheckFinding.of("columns", problem),))
         return
-    rules = (*row_rules(source, counts, mapping), *support_rules(counts, mapping))
-    yield CheckPart(rules, facts=_facts(source, counts, mapping))
-    if items is not None:
-        yield _items(items, id, counts)
-    yield from _propensities(counts, mapping)
+    rules = (
+        *row_rules(source, counts, mapping),
+        *support_rules(counts, mapping),
+        *candidate_rules(counts, mapping),
+    )
+    by_item = counts.candidates is None and counts.one_propensity_each()
+    yield CheckPart(rules, _versions(counts), _facts(source, counts, mapping), by_item)
+    if isinstance(known, DataError):
+        yield CheckPart((CheckFinding.of("items", known),))
+    elif known is not None:
+        yield _items(known, counts)
+    yield from _propensities(source, counts, mapping)
+    yield _sample_ratio(source, mapping)
     if not _broken(counts, mapping):
         yield _drift(counts.sample, mapping)
 
@@ -168,7 +204,15 @@ def _facts(source: Source, counts: LogCounts, mapping: LogMapping) -> dict[str, 
     if counts.propensities is not None:
         facts["smallest_propensity"] = counts.propensities.least
         facts["effective_sample_size"] = counts.effective_rows()
-        facts["propensities"] = "estimated" if mapping.estimated else "logged"
+        facts["propensities"] = "estimated" if mapping.estimates else "logged"
+    seen = counts.candidates
+    if seen is not None and len(seen.sizes):
+        low, middle, high = (int(f(seen.sizes)) for f in (np.min, np.median, np.max))
+        facts["candidates"] = f"{middle:,} in the median, {low:,} to {high:,}"
+        if seen.with_new is not None:
+            facts["requests_with_new"] = seen.with_new / n
+    if counts.versions:
+        facts["versions"] = len(counts.versions)
     if counts.times is not None:
         facts["first_time"], facts["last_time"] = counts.times
     if "unit" in counts.sample.columns:
@@ -178,31 +222,74 @@ def _facts(source: Source, counts: LogCounts, mapping: LogMapping) -> dict[str, 
     return facts
 
 
-def _items(path: str | Path, id: str | None, counts: LogCounts) -> CheckPart:
+def _versions(counts: LogCounts) -> tuple[str, ...]:
+    """A word where pi0 changed within the logs."""
+    if len(counts.versions) < 2:
+        return ()
+    told = [
+        f"{seen.version!r} ({counted(seen.rows, 'row')}"
+        + (f", {seen.first} to {seen.last})" if seen.first else ")")
+        for seen in counts.versions[:MOST_VALUES]
+    ]
+    more = len(counts.versions) - len(told)
+    others = f" and {more} more" * (more > 0)
+    return (
+        f"pi0 changed within these logs: {', '.join(told)}{others}; a certificate names the "
+        "versions that it covers",
+    )
+
+
+def _items(known: KnownItems, counts: LogCounts) -> CheckPart:
     """The catalogue beside the logs."""
-    try:
-        ids, novel = read_ids(path, id)
-    except DataError as problem:
-        return CheckPart((CheckFinding.of("items", problem),))
+    ids, novel = known.ids, known.novel
     shown = shown_ids(counts)
-    facts = {"items": len(ids), "items_never_logged": sum(str(id) not in shown for id in ids)}
+    facts: dict[str, Any] = {
+        "items": len(ids),
+        "items_never_logged": sum(str(id) not in shown for id in ids),
+    }
     if novel is not None:
         facts["novel_items"] = int(sum(novel))
-    return CheckPart(tuple(item_rules(ids, novel, counts)), facts=facts)
+    rules = (*item_rules(ids, novel, counts), *unknown_candidates(ids, novel, counts))
+    return CheckPart(rules, facts=facts)
 
 
-def _propensities(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckPart]:
+def _propensities(source: Source, counts: LogCounts, mapping: LogMapping) -> Iterator[CheckPart]:
     """Whether the propensities agree with what was shown."""
+    seen = counts.candidates
+    named = seen is None or len(seen.items) > 0
     if counts.propensities is None:
         yield CheckPart((NO_PROPENSITIES,))
     elif mapping.estimated is not None:
         yield CheckPart((ESTIMATED,))
+    elif not named:
+        yield CheckPart(notes=(UNNAMED,))
     elif not counts.propensities.outside and "propensity" not in counts.missing:
-        yield counts_test(counts.halves)
-        if _broken(counts, mapping) or len(counts.actions()) > MOST_ACTIONS:
+        if mapping.simulated is not None:
+            yield CheckPart((SIMULATED,))
+        yield counts_test(counts.halves, None if seen is None else seen.items)
+        of_places = seen is not None and mapping.given_as == "index"
+        if _broken(counts, mapping) or of_places or len(counts.actions()) > MOST_ACTIONS:
             yield CheckPart(notes=("the test of m/p (docs: propensities) was not run",))
         else:
-            yield _model_test(counts.sample, mapping, counts.actions()["action"])
+            yield _model_test(source, counts, mapping)
+
+
+UNNAMED = (
+    "lists of candidates hold places in the items file: give ITEMS, and they are held against the "
+    "rows"
+)
+
+
+def _sample_ratio(source: Source, mapping: LogMapping) -> CheckPart:
+    """Whether items were shown as often as they should, request by request, and since when not."""
+    from depsue.diagnostics import stream_sample_ratio
+
+    found = stream_sample_ratio(source, mapping, delta=COUNTS_DELTA)
+    if found is None or found.ok:
+        return CheckPart()
+    rule = "items must be shown as often as pi0's probabilities of the candidates say"
+    cure = f"leave these rows out; {CURE}"
+    return CheckPart((CheckFinding("sample-ratio", "error", rule, str(found), cure),))
 
 
 NO_PROPENSITIES = CheckFinding(
@@ -222,9 +309,25 @@ ESTIMATED = CheckFinding(
 )
 
 
+SIMULATED = CheckFinding(
+    "propensities-simulated",
+    "warning",
+    "propensities should be the probabilities with which actions were drawn",
+    "they are shares of simulated draws, as the mapping says",
+    "log the exact ones where your ranker has them; until then certificates are of the kind for "
+    "estimated propensities, and say so",
+)
+
+
 def _broken(counts: LogCounts, mapping: LogMapping) -> bool:
     """Whether rows break a rule that the tests take for granted."""
     if any(not may_be_missing(name, mapping) for name in counts.missing):
+        return True
+    if counts.candidates is not None and any(
+        broken.count for broken in counts.candidates.broken.values()
+    ):
+        return True
+    if counts.candidates is not None and counts.candidates.unreadable is not None:
         return True
     rewards = counts.rewards
     return bool(rewards.below_zero or rewards.above_r_max or counts.fractional_ids)
@@ -248,7 +351,8 @@ class _InverseSum:
     @property
     def variance(self) -> float:
         """The variance of the sum, as the rows show it."""
-        return self.square - self.inverse * self.inverse / self.n
+        rows = self.n if self.action is None else self.expected
+        return self.square - self.inverse * self.inverse / rows
 
     @property
     def above(self) -> float:
@@ -259,7 +363,8 @@ class _InverseSum:
     def below(self) -> float:
         """z against a sum that is too small; rows that were not drawn may hide variance."""
         mean = self.inverse / max(self.count, 1)
-        return self._z(max(self.variance, self.expected * (mean - self.expected / self.n)))
+        each = self.expected / self.n if self.action is None else 1.0
+        return self._z(max(self.variance, self.expected * (mean - each)))
 
     @property
     def even(self) -> bool:
@@ -271,11 +376,13 @@ class _InverseSum:
         return (self.inverse - self.expected) / math.sqrt(variance)
 
 
-def counts_test(halves: pl.DataFrame) -> CheckPart:
+def counts_test(halves: pl.DataFrame, candidates: pl.DataFrame | None = None) -> CheckPart:
     """Hold the sums of 1/p against the counts, for each action and for all of them together.
 
     Args:
         halves: as in `LogCounts`.
+        candidates: the items of `CandidateCounts`: 1/p of an item sums to the rows in which it is a
+            candidate. None where every item always is.
     """
     import polars as pl
 
@@ -285,26 +392,35 @@ def counts_test(halves: pl.DataFrame) -> CheckPart:
     if table.is_empty():
         return CheckPart(notes=("no action has rows enough to hold 1/p against the counts",))
     rows = table.select("action", "count", "inverse", "square").rows()
-    sums = [_InverseSum(a, count, s, q, n=n, expected=n) for a, count, s, q in rows]
+    possible: dict[str, int] = {}
+    if candidates is not None:
+        possible = {str(item): max(int(k), 1) for item, k in candidates["item", "test"].rows()}
+    sums = [
+        _InverseSum(a, count, s, q, n=n, expected=possible.get(str(a), n))
+        for a, count, s, q in rows
+    ]
     count, inverse, square = (sum(row[k] for row in rows) for k in (1, 2, 3))
-    total = _InverseSum(None, count, inverse, square, n=n, expected=n * len(table))
+    expected = sum(a.expected for a in sums)
+    total = _InverseSum(None, count, inverse, square, n=n, expected=expected)
     # Half of delta for the total, half for the actions; each half for both sides.
     limit_total = NormalDist().inv_cdf(1 - COUNTS_DELTA / 4)
     limit = NormalDist().inv_cdf(1 - COUNTS_DELTA / 4 / len(table))
     high = [a for a in sums if a.above > limit]
     low = [a for a in sums if a.below < -limit]
-    ratio = inverse / (n * len(table))
-    words = f"the sum of 1/p is {inverse:,.0f} over {n:,} rows, {ratio:.4f} of n x actions"
+    ratio = inverse / expected
+    times = "n x actions" if candidates is None else "their candidates"
+    words = f"the sum of 1/p is {inverse:,.0f} over {n:,} rows, {ratio:.4f} of {times}"
+    cure = _cure_of_too_much(sums, ratio)
     findings, notes = [], []
     if total.above > limit_total:
         rule = "the sum of 1/p must not exceed rows times actions"
         value = f"{words}, z = {total.above:+.1f}"
-        findings.append(CheckFinding("propensities-sum", "error", rule, value, CURE))
+        findings.append(CheckFinding("propensities-sum", "error", rule, value, cure))
     if high:
         worst = max(high, key=lambda a: abs(a.above))
         value = _worst(worst, worst.above, len(high), len(table))
         rule = "no action may be shown more often than its propensities say"
-        findings.append(CheckFinding("propensities-actions", "error", rule, value, CURE))
+        findings.append(CheckFinding("propensities-actions", "error", rule, value, cure))
     if low or total.below < -limit_total:
         value = f"{words}, z = {total.below:+.1f}"
         if low:
@@ -312,36 +428,65 @@ def counts_test(halves: pl.DataFrame) -> CheckPart:
             value = _worst(worst, worst.below, len(low), len(table))
         if all(a.even for a in sums):
             rule = "1/p should sum to the number of rows for each action"
-            cure = (
+            low_cure = (
                 "if all of these actions can be shown in every context, the propensities are too "
                 f"large: {CURE}"
             )
-            findings.append(CheckFinding("propensities-low", "warning", rule, value, cure))
+            findings.append(CheckFinding("propensities-low", "warning", rule, value, low_cure))
         else:
             notes.append(
                 f"1/p sums to less than the number of rows ({value}): these actions are hardly "
                 "ever shown in some contexts, or their propensities are too large"
             )
     facts = {
-        "inverse_propensity_ratio": inverse / n / len(table),
+        "inverse_propensity_ratio": ratio,
         "inverse_propensity_z": total.above,
     }
     return CheckPart(tuple(findings), tuple(notes), facts)
 
 
-def _worst(worst: _InverseSum, z: float, count: int, of: int) -> str:
+def _cure_of_too_much(sums: Sequence[_InverseSum], ratio: float) -> str:
+    """What to do where 1/p sums to too much: by the same factor for all actions, rows are gone."""
+    alike = all(
+        abs(a.inverse - ratio * a.expected) <= 4 * math.sqrt(max(a.variance, 1e-9)) for a in sums
+    )
+    if ratio <= 1 or not alike or len(sums) < 2:
+        return CURE
     return (
-        f"{count} of {of} actions; the worst is {worst.action!r}: 1/p sums to "
-        f"{worst.inverse / worst.n:.3f} of the rows over {worst.count:,} rows of it, z = {z:+.1f}"
+        f"the same factor for every action looks as if the rows of some items, {1 - 1 / ratio:.1%} "
+        "of the decisions, were left out: keep the rows of every item; if they were dropped on "
+        f"purpose, and the share was the same in every context, declare --kept {1 / ratio:.4g}; "
+        f"else {CURE}"
     )
 
 
-def _model_test(sample: pl.DataFrame, mapping: LogMapping, ids: Any) -> CheckPart:
+def _worst(worst: _InverseSum, z: float, count: int, of: int) -> str:
+    return (
+        f"{count} of {of} actions; the worst is {worst.action!r}: 1/p sums to "
+        f"{worst.inverse / worst.expected:.3f} of the rows over {worst.count:,} rows of it, "
+        f"z = {z:+.1f}"
+    )
+
+
+def _model_test(source: Source, counts: LogCounts, mapping: LogMapping) -> CheckPart:
     """The test of m/p on a sample of the rows."""
+    import polars as pl
+
     from depsue.diagnostics.propensities import check_propensities
 
+    sample, ids = counts.sample, counts.actions()["action"]
     try:
-        rows = logs_of(sample.head(MOST_TESTED), mapping, Catalogue.of(ids))
+        seen = counts.candidates
+        if seen is None:
+            rows = logs_of(sample.head(MOST_TESTED), mapping, Catalogue.of(ids))
+        else:
+            few = int(min(MOST_TESTED, MOST_ENTRIES // max(1.0, seen.sizes.mean()), counts.rows))
+            frame = mapped(source, mapping)
+            step = max(1, counts.rows // max(few, 1))
+            chosen = frame.with_row_index("row").filter(pl.col("row").hash(2) % step == 0).head(few)
+            table = source.collect(chosen.drop("row"))
+            items = seen.items["item"].drop_nulls()
+            rows = logs_of(table, mapping, Catalogue.of(items.sort()))
         learn, select = rows.split((0.8, 0.2), salt="check")
         report = check_propensities(learn, select)
     except DepsueError as problem:

@@ -11,8 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from depsue.data.mapping import LogMapping
-from depsue.data.reading import Source, exact
+from depsue.check.candidates import CandidateCounts, KnownItems, count_candidates
+from depsue.data.mapping import LISTS, LogMapping
+from depsue.data.reading import Source
+from depsue.data.requests import PolicyVersion
+from depsue.data.tables import exact
 from depsue.errors import DataError
 
 if TYPE_CHECKING:
@@ -89,6 +92,8 @@ class LogCounts:
         repeated: share of rows that equal another one in all mapped columns and ids; None where
             there is neither a time nor another id, for then equal rows are no surprise.
         repeated_decisions: share of rows that have the decision's id of another; None without ids.
+        candidates: what lists of candidates hold; None without lists.
+        versions: those of pi0, the oldest first; () where the rows do not say.
     """
 
     rows: int
@@ -102,6 +107,8 @@ class LogCounts:
     sample: pl.DataFrame
     repeated: float | None
     repeated_decisions: float | None
+    candidates: CandidateCounts | None = None
+    versions: tuple[PolicyVersion, ...] = ()
 
     def actions(self) -> pl.DataFrame:
         """action and count, over both halves, the most frequent first."""
@@ -109,6 +116,14 @@ class LogCounts:
 
         table = self.halves.group_by("action").agg(pl.col("count").sum())
         return table.sort("count", "action", descending=[True, False])
+
+    def one_propensity_each(self) -> bool:
+        """Whether each action always has the same propensity, as in rows drawn without a look."""
+        if self.propensities is None or self.propensities.outside:
+            return False
+        table = self.halves.drop("test").group_by("action").sum()
+        spread = table["square"] * table["count"] - table["inverse"] ** 2
+        return bool((spread <= 1e-6 * table["inverse"] ** 2).all())
 
     def effective_rows(self) -> float | None:
         """The effective sample size (sum of 1/p)^2 / (sum of 1/p^2); None without propensities."""
@@ -118,13 +133,16 @@ class LogCounts:
         return inverse * inverse / square if square > 0 else None
 
 
-def count_logs(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> LogCounts:
-    """Count what a mapped table holds, in four streaming passes.
+def count_logs(
+    source: Source, frame: pl.LazyFrame, mapping: LogMapping, items: KnownItems | None = None
+) -> LogCounts:
+    """Count what a mapped table holds, in four streaming passes, or five with candidates.
 
     Args:
         source: where the rows come from.
         frame: `mapped(source, mapping)`.
         mapping: which column is what.
+        items: the catalogue beside the logs, where there is one.
     """
     import polars as pl
 
@@ -160,11 +178,15 @@ def count_logs(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> LogC
         )
     )
     step = -(-n // SAMPLE)
+    all_numbered = numbered
+    numbered = numbered.drop([role for role in LISTS if role in schema])
     sample = source.collect(numbered.filter(pl.col("row").hash(2) % step == 0).sort("row"))
     others = [name for name in source.names if is_id(name) and name not in mapping.columns]
     repeated = None
     if mapping.time is not None or others:
-        repeated = _repeated(source, n, [*mapping.columns, *others])
+        of_lists = [mapping.candidates, mapping.probabilities]
+        plain = [name for name in mapping.columns if name not in of_lists]
+        repeated = _repeated(source, n, [*plain, *others])
     return LogCounts(
         rows=n,
         rewards=_rewards(totals, mapping),
@@ -179,7 +201,29 @@ def count_logs(source: Source, frame: pl.LazyFrame, mapping: LogMapping) -> LogC
         repeated_decisions=None
         if mapping.decision is None
         else _repeated(source, n, [mapping.decision]),
+        candidates=None
+        if mapping.candidates is None
+        else count_candidates(source, all_numbered, mapping, items),
+        versions=_versions(source, frame) if mapping.version is not None else (),
     )
+
+
+def _versions(source: Source, frame: pl.LazyFrame) -> tuple[PolicyVersion, ...]:
+    import polars as pl
+
+    time = pl.col("time") if "time" in frame.collect_schema().names() else pl.lit(None)
+    table = (
+        frame.with_row_index("row")
+        .group_by("version")
+        .agg(
+            rows=pl.len(),
+            first=time.min().cast(pl.String),
+            last=time.max().cast(pl.String),
+            row=pl.col("row").min(),
+        )
+    )
+    rows = source.collect(table.sort(["first", "row"], nulls_last=True).drop("row")).rows()
+    return tuple(PolicyVersion(version or "", count, *span) for version, count, *span in rows)
 
 
 def is_id(name: str) -> bool:

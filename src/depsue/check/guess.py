@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from depsue.check.counting import is_id
-from depsue.data.mapping import LogMapping
+from depsue.data.mapping import LISTS, LogMapping
 from depsue.data.open_bandit import ROLES as OPEN_BANDIT
-from depsue.data.open_bandit import is_open_bandit, left_out
-from depsue.data.reading import Source, exact
-from depsue.data.tables import MOST_VALUES, is_numeric, is_text, listed_names, unnamed
+from depsue.data.open_bandit import is_open_bandit, left_out, simulated_draws
+from depsue.data.reading import Source
+from depsue.data.tables import MOST_VALUES, exact, is_numeric, is_text, listed_names, unnamed
 from depsue.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ NAMES = {
     "decision": "decision decision_id event_id eventid impression_id",
     "round": "round deployment",
     "position": "position pos slot rank",
+    "candidates": "candidates candidate_ids candidate_items shortlist eligible_items action_set",
+    "probabilities": "probabilities candidate_probabilities candidate_probs candidate_propensities "
+    "pi0_probabilities",
+    "by_pi0": "by_pi0",
+    "version": "pi0_version policy_version model_version ranker_version",
 }
 """For each role, the names that it goes by, the likeliest first."""
 ABOUT = 0.9
@@ -51,6 +56,8 @@ def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMappin
         column = published.get(role) or _first(head, role, names.split())
         if column is not None and (role != "decision" or _names_rows(source, column)):
             roles[role] = column
+    if "candidates" not in roles:
+        roles.pop("probabilities", None)
     for role in ("action", "reward"):
         if role not in roles:
             raise ConfigError(
@@ -75,8 +82,15 @@ def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMappin
         notes.append(f"contexts: {listed_names([*numeric, *categorical])}")
     if left:
         notes.append(f"columns that are not read: {listed_names(left)}")
+    simulated = simulated_draws(head[roles["propensity"]].to_numpy()) if published else None
+    if simulated is not None:
+        notes.append(
+            f"propensities are multiples of 1/{simulated:,}, so they are taken for Monte Carlo "
+            "estimates: certificates will be of the kind for estimated ones"
+        )
     mapping = LogMapping(
         **roles,
+        simulated=simulated,
         r_max=1.0 if r_max is None else r_max,
         numeric=tuple(numeric),
         categorical=categorical,
@@ -95,11 +109,22 @@ def _first(head: pl.DataFrame, role: str, names: Sequence[str]) -> str | None:
 
 
 def _fits(column: pl.Series, role: str) -> bool:
-    if role in ("reward", "propensity"):
+    if role in ("reward", "propensity", "by_pi0"):
         return is_numeric(column) and not column.dtype.is_nested()
+    if role in LISTS:
+        return column.dtype.is_nested() or _lists_in_text(column)
+    if role == "version":
+        return is_text(column) or column.dtype.is_integer()
     if role == "round":
         return column.dtype.is_integer()
     return not column.dtype.is_nested()
+
+
+def _lists_in_text(column: pl.Series) -> bool:
+    """Whether the first texts look like lists in JSON."""
+    if not is_text(column):
+        return False
+    return all(str(text).startswith("[") for text in column.drop_nulls().head(20))
 
 
 def _names_rows(source: Source, name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
@@ -57,6 +57,9 @@ class LogFacts:
     smallest_propensity: float | None = _fact("smallest propensity")
     effective_sample_size: float | None = _fact("effective sample size")
     propensities: Literal["logged", "estimated"] | None = _fact("propensities")
+    candidates: str | None = _fact("candidates per request")
+    requests_with_new: float | None = _fact("share of requests with a new item")
+    versions: int | None = _fact("versions of pi0")
     first_time: str | None = _fact("first time")
     last_time: str | None = _fact("last time")
     rows_per_unit: float | None = _fact("rows per unit, in a sample")
@@ -82,6 +85,57 @@ class LogFacts:
 
 
 @dataclass(frozen=True)
+class Outlook:
+    """What can be done on the logs.
+
+    Args:
+        campaign: whether a campaign can be created.
+        pi0: how pi0 is known without being named: "logged" or "chosen"; None without a campaign.
+        sentence: all of it in words.
+    """
+
+    campaign: bool
+    pi0: Literal["logged", "chosen"] | None
+    sentence: str
+
+    @classmethod
+    def of(cls, findings: Sequence[CheckFinding], mapping: LogMapping, by_item: bool) -> Outlook:
+        """From what was found.
+
+        Args:
+            findings: all of them.
+            mapping: which column is what.
+            by_item: every item is always shown with the same propensity.
+        """
+        errors = [finding for finding in findings if finding.severity == "error"]
+        if errors:
+            more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+            return cls(False, None, f"No campaign can be created: {errors[0].rule}{more}.")
+        if any(finding.name == "novel-none" for finding in findings):
+            return cls(False, None, "No campaign can be created: there is no new item to explore.")
+        start = "A campaign can be created, and pi0 is known so:"
+        if mapping.probabilities is not None:
+            sentence = (
+                f"{start} logged, by its probability of every candidate (--pi0 logged), which "
+                "allows tilts of pi0, mixtures with new items, and the narrowest bounds."
+            )
+            return cls(True, "logged", sentence)
+        if by_item and not mapping.estimates:
+            sentence = (
+                f"{start} logged, as one propensity for each item (--pi0 logged), which allows "
+                "tilts of pi0 and mixtures with new items."
+            )
+            return cls(True, "logged", sentence)
+        kind = "; propensities are estimated, so certificates are of the kind estimated"
+        sentence = (
+            f"{start} chosen, by the propensity of the item that was shown (--pi0 chosen), which "
+            f"allows mixtures of pi0 with other policies{kind * (mapping.estimates)}; "
+            "where pi0 can be called, name it with --pi0, which allows everything."
+        )
+        return cls(True, "chosen", sentence)
+
+
+@dataclass(frozen=True)
 class CheckReport:
     """What `depsue check` says about logs.
 
@@ -91,6 +145,7 @@ class CheckReport:
         findings: what is wrong, errors first.
         notes: what a rule settled, and what could not be tested.
         mapping: which column was taken for what.
+        outlook: whether a campaign can be created on them, and how pi0 is known in it.
     """
 
     source: str
@@ -98,6 +153,7 @@ class CheckReport:
     findings: tuple[CheckFinding, ...]
     notes: tuple[str, ...]
     mapping: LogMapping
+    outlook: Outlook
 
     @property
     def verdict(self) -> str:
@@ -120,6 +176,7 @@ class CheckReport:
             "notes": list(self.notes),
             "assumptions": list(self.mapping.assumptions),
             "mapping": asdict(self.mapping),
+            "outlook": asdict(self.outlook),
         }
 
     def __str__(self) -> str:
@@ -135,7 +192,7 @@ class CheckReport:
         for heading, sentences in sections:
             if sentences:
                 lines += ["", heading, *(f"  - {sentence}" for sentence in sentences)]
-        return "\n".join(lines)
+        return "\n".join([*lines, "", self.outlook.sentence])
 
 
 def _finite(value: Any) -> Any:

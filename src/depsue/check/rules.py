@@ -26,6 +26,8 @@ FEWEST_REWARDED, FEWEST_ROWS = 20, 20
 """Rows with a reward in all, and rows of each action, that should be there."""
 HEAVY_UNIT, REPEATED, BAD_LINES = 0.01, 0.001, 0.01
 """Shares above which a unit is heavy, rows are repeated, and bad lines are too many."""
+NEVER_BY_CHANCE = 30.0
+"""An item that should have been shown so often is missing by chance with a probability of e^-30."""
 LEAST_EFFECTIVE = 0.01
 """The effective sample size should be this share of the rows."""
 
@@ -89,6 +91,137 @@ def support_rules(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFindi
         )
     if counts.propensities is not None:
         yield from _propensities(counts, counts.propensities, mapping)
+
+
+def candidate_rules(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:
+    """Lists of candidates: what they hold, and whether the rows agree with them."""
+    seen = counts.candidates
+    if seen is None:
+        return
+    if seen.unreadable is not None:
+        yield CheckFinding.of("candidates", seen.unreadable)
+    broken, n = seen.broken, counts.rows
+
+    def of(rule: str) -> str:
+        rows = broken[rule]
+        return f"{counted(rows.count, 'row')} of {n:,}; the first is row {rows.row:,}: {rows.value}"
+
+    if broken["empty"].count:
+        yield CheckFinding(
+            "candidates-empty",
+            "error",
+            "every request needs a candidate",
+            of("empty"),
+            "leave out requests for which nothing could be shown",
+        )
+    if broken["repeated"].count:
+        yield CheckFinding(
+            "candidates-repeated",
+            "error",
+            "the candidates of a request must be distinct",
+            of("repeated"),
+            "list each item once; where pi0 has it in several places, add up its probabilities",
+        )
+    if broken["shown"].count:
+        yield CheckFinding(
+            "candidates-shown",
+            "error",
+            "the item that was shown must be a candidate of its request",
+            of("shown"),
+            f"log in '{mapping.candidates}' all that the ranker could choose from, before the "
+            "choice; where items were removed from lists and logs later, name the share of "
+            "decisions that was kept with --kept",
+        )
+    if broken["range"].count:
+        yield CheckFinding(
+            "probabilities-range",
+            "error",
+            "pi0's probabilities of the candidates must lie in [0, 1]",
+            of("range"),
+            "log the probability with which pi0 would show each candidate; scores are none",
+        )
+    if broken["sum"].count:
+        yield CheckFinding(
+            "probabilities-sum",
+            "error",
+            "pi0's probabilities of the candidates of a request must sum to 1",
+            of("sum"),
+            "log all candidates with their probabilities; where the rows of some items were "
+            "dropped, leave them in the lists, and declare the share that was kept with --kept",
+        )
+    if broken["unlike"].count:
+        yield CheckFinding(
+            "probabilities-shown",
+            "error",
+            "the propensity must be pi0's logged probability of the item that was shown",
+            of("unlike"),
+            f"log both when the item is drawn; if another policy drew the rows, leave "
+            f"'{mapping.probabilities}' out, or name its round",
+        )
+    yield from _removed(counts, mapping)
+
+
+def _removed(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:
+    """Items that pi0 should have shown often, and whose rows are not there."""
+    seen = counts.candidates
+    if seen is None or mapping.probabilities is None or mapping.kept < 1:
+        return
+    if mapping.by_pi0 is not None or (counts.rounds and counts.rounds[1] > 0):
+        return
+    shown = shown_ids(counts)
+    often = seen.items.filter(seen.items["expected"] > NEVER_BY_CHANCE)
+    table = often.filter([_text(item) not in shown for item in often["item"]]).sort(
+        "expected", descending=True
+    )
+    if len(table):
+        share = 1 - float(table["expected"].sum()) / counts.rows
+        yield CheckFinding(
+            "candidates-removed",
+            "error",
+            "an item that pi0 shows must be in the logs",
+            f"{counted(len(table), 'item')} never: {listed_names(table['item'].to_list(), 3)}; by "
+            f"pi0's probabilities, {table['item'][0]!r} was shown about "
+            f"{table['expected'][0]:,.0f} times",
+            "give the rows of all items; where they were dropped on purpose, and with them the "
+            f"same share of decisions in every request, declare the rest: --kept {share:.4g}",
+        )
+
+
+def unknown_candidates(
+    ids: pl.Series, novel: Sequence[bool] | None, counts: LogCounts
+) -> Iterator[CheckFinding]:
+    """Candidates beside the catalogue: items that it lacks, and new ones that pi0 shows."""
+    if counts.candidates is None or not len(counts.candidates.items):
+        return
+    import polars as pl
+
+    table = counts.candidates.items
+    known = {str(id) for id in ids}
+    missing = table.filter([_text(item) not in known for item in table["item"]])
+    if len(missing):
+        yield CheckFinding(
+            "candidates-unknown",
+            "error",
+            "every candidate must be in the catalogue",
+            f"{counted(len(missing), 'item')} {plural(len(missing), 'is', 'are')} not: "
+            f"{listed_names(missing['item'].to_list(), 5)}",
+            "add them to the items: an entry is enough, new items arrive daily",
+        )
+    if novel is None:
+        return
+    new = {str(id) for id, is_new in zip(ids, novel, strict=True) if is_new}
+    brought = table.filter(
+        (table["expected"] > 0)
+        & pl.Series([_text(item) in new for item in table["item"]], dtype=pl.Boolean)
+    )
+    if len(brought) and (counts.rounds is None or counts.rounds[0] == 0):
+        yield CheckFinding(
+            "novel-probability",
+            "error",
+            "a new item is one that pi0 never shows: its probability is 0",
+            f"pi0 has a probability for {listed_names(brought['item'].to_list(), 5)}",
+            "mark these items as not novel; what pi0 may show is not new",
+        )
 
 
 def item_rules(

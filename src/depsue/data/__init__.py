@@ -10,10 +10,11 @@ what estimators make of them.
 
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
-from depsue.data.requests import Requests
+from depsue.data.requests import Candidates, Requests
 from depsue.data.terms import ConservativeTerms, Terms, WeightedTerms
 
 __all__ = [
+    "Candidates",
     "Catalogue",
     "ConservativeTerms",
     "LoggedData",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import (
+    Array,
     FloatArray,
     IntArray,
     as_column,
@@ -141,8 +142,22 @@ class Catalogue:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The position of each id."""
+        """The position of each id that is a string."""
         return {id: place for place, id in enumerate(self.ids.tolist())}
+
+    @cached_property
+    def _in_order(self) -> tuple[IntArray, IntArray]:
+        """(A,) integer ids in ascending order, and (A,) their positions."""
+        order = np.argsort(self.ids)
+        return self.ids[order], order
+
+    def _find(self, wanted: Array) -> IntArray:
+        """(n,) the position of each id; -1 where there is none."""
+        if self.ids.dtype.kind == "U":
+            return np.array([self._places.get(id, -1) for id in wanted.tolist()], dtype=np.int64)
+        ids, positions = self._in_order
+        at = np.minimum(np.searchsorted(ids, wanted.astype(np.int64)), len(ids) - 1)
+        return np.where(ids[at] == wanted, positions[at], -1)
 
     def index(self, ids: Any, *, column: str = "action") -> IntArray:
         """(n,) positions of the given ids; an unknown id is an error."""
@@ -158,7 +173,7 @@ class Catalogue:
                 count=len(wanted),
                 cure=f"cast the column to {kind}",
             )
-        places = np.array([self._places.get(id, -1) for id in wanted.tolist()], dtype=np.int64)
+        places = self._find(wanted)
         first_bad(
             places < 0,
             wanted,

@@ -2,8 +2,8 @@
 
 Columns come as lists, numpy arrays, or columns of pandas, polars and Arrow. `as_array` reads them
 all, without the conversions that numpy does silently (text to numbers, nulls to values). Columns of
-one kind (numbers, ids, features, times) have a function each. The rules that the rows of a log keep
-are in `logs.py`. Nothing behind the door checks again.
+one kind (numbers, ids, features, times) have a function each. `check_rows` holds the rows of a log
+against the rules that they keep. Nothing behind the door checks again.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, date
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from depsue.errors import DataError, is_real, require, short
+
+if TYPE_CHECKING:
+    from depsue.data.logs import LoggedData
+    from depsue.data.requests import Candidates
 
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.floating[Any]]]
 IntArray: TypeAlias = np.ndarray[Any, np.dtype[np.integer[Any]]]
@@ -33,6 +37,17 @@ def read_only(array: Any) -> Any:
     view = whole.view()
     view.flags.writeable = False
     return view
+
+
+class Unlocked:
+    """Stands for an array that cannot be written to where only writable ones are taken.
+
+    np.asarray of it shares the array's memory. Nobody may write there.
+    """
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def first_bad(
@@ -333,3 +348,87 @@ def _naive(times: Array) -> Array:
     if zoned[0]:
         times = np.array([time.astimezone(UTC).replace(tzinfo=None) for time in times], dtype="O")
     return times.astype("M8[us]")
+
+
+def check_rows(logs: LoggedData, rounds: IntArray) -> None:
+    """Refuse rows that break a rule: ranges, pointers, and no novel action in round 0."""
+    reward, propensity = logs.reward, logs.propensity
+    first_bad(
+        ~((propensity > 0) & (propensity <= 1)),  # NaN fails too
+        propensity,
+        "propensities must lie in (0, 1]",
+        "propensity",
+        "log the probability with which the shown action was drawn; if it was never logged, it "
+        "must be estimated and declared as such",
+    )
+    first_bad(
+        ~((reward >= 0) & (reward <= logs.r_max)),
+        reward,
+        f"rewards must lie in [0, r_max] with r_max = {logs.r_max:g}",
+        "reward",
+        "declare a larger r_max, or cap and shift the rewards knowingly",
+    )
+    first_bad(
+        (logs.action < 0) | (logs.action >= len(logs.catalogue)),
+        logs.action,
+        f"actions must be positions in a catalogue of {len(logs.catalogue)}",
+        "action",
+        "build logs with from_arrays, which takes ids",
+    )
+    first_bad(
+        (logs.context < 0) | (logs.context >= len(logs.contexts)),
+        logs.context,
+        f"rows must point at one of the {len(logs.contexts):,} contexts",
+        "context",
+        "build logs with from_arrays, which takes contexts",
+    )
+    broken = np.asarray(~np.isfinite(logs.contexts).all(axis=1))
+    first_bad(broken[logs.context], logs.context, "contexts must be finite", "context", FILL)
+    if logs.candidates is not None:
+        _check_candidates(logs, logs.candidates)
+    if logs.by_pi0 is not None:
+        first_bad(
+            ~((logs.by_pi0 >= 0) & (logs.by_pi0 <= 1)),
+            logs.by_pi0,
+            "pi0's probabilities of the items that it chose must lie in [0, 1]",
+            "by_pi0",
+            "log the probability with which pi0 chose the item, and 0 where it did not choose",
+        )
+    if logs.unit is not None:
+        first_bad(
+            (logs.unit < 0) | (logs.unit >= len(logs.units if logs.units is not None else ())),
+            logs.unit,
+            "rows must point at one of the units",
+            "unit",
+            "build logs with from_arrays, which takes unit ids",
+        )
+    first_bad(
+        logs.catalogue.novel[logs.action] & (rounds == 0),
+        logs.action,
+        "an action that is novel must not be in the logs of round 0",
+        "action",
+        "mark it as supported in the catalogue, or give the rows the round in which it was shown",
+        show=lambda row: logs.catalogue.ids[logs.action[row]].item(),
+    )
+
+
+def _check_candidates(logs: LoggedData, candidates: Candidates) -> None:
+    """Refuse candidates that are not in the catalogue, and rows whose action is no candidate."""
+    same_length("candidates", len(candidates), len(logs.contexts))
+    outside = (candidates.items < 0) | (candidates.items >= len(logs.catalogue))
+    first_bad(
+        outside,
+        candidates.items,
+        f"candidates must be positions in a catalogue of {len(logs.catalogue)}",
+        "candidates",
+        "add the items to the catalogue: an entry is enough",
+    )
+    first_bad(
+        candidates.entry(logs.context, logs.action) < 0,
+        logs.action,
+        "the item that was shown must be a candidate of its request",
+        "action",
+        "log the candidates as the ranker saw them; where items were removed from the lists later, "
+        "name the items that were kept with --kept",
+        show=lambda row: logs.catalogue.ids[logs.action[row]].item(),
+    )

@@ -27,7 +27,10 @@ ROLES = {
     "propensities": "propensity",
     "units": "unit",
     "times": "time",
+    "decisions": "decision",
     "rounds": "round",
+    "by_pi0": "by_pi0",
+    "versions": "version",
 }
 """An argument of `from_arrays` -> the column by which its errors speak of it."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -62,8 +62,22 @@ def logs_hash(logs: LoggedData) -> str:
         decision=None if logs.decision is None else column(logs.decision),
         round=None if logs.round is None else column(logs.round),
         others={name: column(values) for name, values in logs.columns.items()},
+        sets=_sets(logs),
+        by_pi0=None if logs.by_pi0 is None else column(logs.by_pi0),
+        version=None if logs.version is None else column(logs.version),
     )
     return rows_hash(rows).hash
+
+
+def _sets(logs: LoggedData) -> Mapping[str, tuple[str, Array]]:
+    """The candidates of the distinct requests in order of first appearance, as flat arrays."""
+    if logs.candidates is None:
+        return {}
+    sets, order = logs.candidates, compacted(logs.context, len(logs.contexts))[1]
+    if not np.array_equal(order, np.arange(len(sets))):
+        sets = sets.take(order)
+    known = {} if sets.pi0 is None else {"candidates' pi0": ("<f8", sets.pi0)}
+    return {"candidates": ("<i4", sets.items), "how many": ("<i8", sets.sizes), **known}
 
 
 def catalogue_hash(catalogue: Catalogue) -> str:
@@ -111,6 +125,9 @@ class HashedRows:
         units: the units, if there are any.
         time, decision, round: (n,) each, where known.
         others: further (n,) columns by name.
+        sets: what the distinct requests bring, as typed arrays by name: their candidates.
+        by_pi0: (n,) pi0's probability of what it chose itself, where that is logged.
+        version: (n,) pi0's version, where that is logged.
     """
 
     catalogue: str
@@ -125,6 +142,9 @@ class HashedRows:
     decision: Column | None
     round: Column | None
     others: Mapping[str, Column]
+    sets: Mapping[str, tuple[str, Array]] = field(default_factory=dict)
+    by_pi0: Column | None = None
+    version: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +176,12 @@ def rows_hash(rows: HashedRows) -> RowsHash:
         content.add_partitions("decision", "<u8", n, rows.decision())
     if rows.round is not None:
         content.add_partitions("round", "<i2", n, rows.round())
+    for name, (kind, values) in rows.sets.items():
+        content.add(name, values, kind)
+    if rows.by_pi0 is not None:
+        content.add_partitions("by pi0", "<f8", n, rows.by_pi0())
+    if rows.version is not None:
+        content.add_column("version", n, rows.version)
     for name in sorted(rows.others):
         content.add_column(f"column {name}", n, rows.others[name])
     return RowsHash(content.hex(), count)
@@ -170,7 +196,7 @@ class Content:
     def add(self, name: str, values: Array, kind: str) -> None:
         """Absorb an array as the little-endian type `kind`."""
         self._begin(name, kind, values.shape)
-        self._digest.update(values.astype(kind).tobytes())
+        self._digest.update(np.ascontiguousarray(values, dtype=kind).data)
 
     def add_partitions(self, name: str, kind: str, n: int, partitions: Iterable[Array]) -> None:
         """Absorb n values that come in partitions, as `add` absorbs them in one array."""

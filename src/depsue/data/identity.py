@@ -54,6 +54,7 @@ DIGITS = 6
 """Propensities are compared by so many digits."""
 ORDERED = ("decision", "time", "moment", "tick", "run", "pattern")
 COUNTED = ("content", "shape")
+NAMED = ("decision", "time", "moment", "tick")
 FEWEST, LEAST, ERRORS, MOST_CHANCE = 3, 0.02, 5.0, 0.9
 """Of ordered keys two samples must have so many in common, and a share that exceeds chance by this
 much and by so many standard errors. Where chance explains more than that, a view is silent."""
@@ -266,6 +267,28 @@ class LogSketch:
         }
         return Overlap(share, name, same)
 
+    def may_be(self, other: LogSketch) -> bool:
+        """Whether nothing would tell if these were rows of another log, sorted anew and thinned.
+
+        That is so where neither times nor ids are in both, and contents are so few that counts of
+        half of the rows could agree by chance: three banners without a context, say.
+
+        Args:
+            other: a log that these do not overlap with, as far as samples tell.
+        """
+        both = [name for name in self.views if name in other.views]
+        named = self.kind == other.kind == "unit" or any(
+            max(self.views[name].chance, other.views[name].chance) <= MOST_CHANCE
+            for name in both
+            if name in NAMED
+        )
+        if named or "content" not in both:
+            return False
+        cells, differ = self._differ(other, "content")
+        if cells / 2 * (ALIKE - 1 - math.log(ALIKE)) >= COINCIDENCE:
+            return False  # half of them would have been known again
+        return differ <= 1 + ERRORS * math.sqrt(2 / cells)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
         return {
@@ -311,16 +334,21 @@ class LogSketch:
         if both are Poisson. A log thinned to a share f of its rows differs (1 - f) / (1 + f) as
         much from the whole.
         """
+        cells, differ = self._differ(other, name)
+        differ /= fresh
+        # independent counts differ so little with a probability of exp of minus this (Chernoff)
+        unlikely = cells / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
+        return differ <= most and unlikely >= COINCIDENCE
+
+    def _differ(self, other: LogSketch, name: str) -> tuple[int, float]:
+        """(cells, how much counts differ over what those of independent logs do) in a view."""
         mine, theirs = self.views[name], other.views[name]
         reach = np.uint64(min(mine.reach, theirs.reach))
         cells = np.union1d(mine.keys[mine.keys <= reach], theirs.keys[theirs.keys <= reach])
         a, b = mine.counts_of(cells), theirs.counts_of(cells)
         ratio = other.rows / self.rows
         differ = float(((ratio * a - b) ** 2).sum() / max((ratio**2 * a + b).sum(), 1e-300))
-        differ /= fresh
-        # independent counts differ so little with a probability of exp of minus this (Chernoff)
-        unlikely = len(cells) / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
-        return differ <= most and unlikely >= COINCIDENCE
+        return len(cells), differ
 
 
 @dataclass(frozen=True)

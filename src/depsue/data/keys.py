@@ -62,6 +62,12 @@ def _without_minus_zero(rows: FloatArray) -> FloatArray:
 
 def distinct_ids(ids: Array) -> tuple[Array, IntArray]:
     """The v distinct ids in order of first appearance, and (n,) which of them each row has."""
+    if ids.dtype.kind == "i":
+        _, first, rank = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        number = np.empty(len(order), dtype=np.int32)
+        number[order] = np.arange(len(order))
+        return ids[first[order]], number[rank.reshape(-1)]
     place: dict[Any, int] = {}
     which = [place.setdefault(id, len(place)) for id in ids.tolist()]
     return np.array(list(place), dtype=ids.dtype), np.array(which, dtype=np.int32)

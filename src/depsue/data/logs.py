@@ -14,11 +14,11 @@ import numpy as np
 
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import (
-    FILL,
     Array,
     FloatArray,
     IntArray,
     Mask,
+    check_rows,
     finite_matrix,
     first_bad,
     naming,
@@ -39,8 +39,15 @@ from depsue.data.frames import columns_of, rows_of_frame
 from depsue.data.hashes import logs_hash
 from depsue.data.identity import Keys, LogSketch
 from depsue.data.keys import compacted, distinct_ids, distinct_rows
+from depsue.data.lists import candidates_of
 from depsue.data.open_bandit import NAMES, rows_of_feedback
-from depsue.data.requests import Requests
+from depsue.data.requests import (
+    Candidates,
+    PolicyVersion,
+    Requests,
+    distinct_requests,
+    versions_of,
+)
 from depsue.errors import DataError, require, short
 
 ONE_ROW = "the id of a decision is in one row of the logs"
@@ -74,16 +81,17 @@ class ErasedRows:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoggedData:
-    """n rows (context, action, reward, propensity) over u distinct contexts.
+    """n rows (context, action, reward, propensity) over u distinct requests.
 
-    Each distinct context is kept once and rows point at it, so that a policy is evaluated on u
-    contexts instead of n rows. Every instance has passed the checks below; nothing is dropped.
-    Users build it with `from_arrays`, `from_frame` or `from_obp`.
+    Each distinct request is kept once and rows point at it, so that a policy is evaluated on u
+    requests instead of n rows. A request is a context; where each brings candidates of its own, it
+    is a context with its candidates. Every instance has passed the checks below; nothing is
+    dropped. Users build it with `from_arrays`, `from_frame` or `from_obp`.
 
     Args:
         catalogue: the A actions.
-        contexts: (u, d) distinct contexts, float32.
-        context: (n,) which context a row has.
+        contexts: (u, d) the contexts of the distinct requests, float32.
+        context: (n,) which request a row has.
         action: (n,) position of the row's action in the catalogue.
         reward: (n,) rewards in [0, r_max].
         propensity: (n,) probability, in (0, 1], of the action under the policy that drew it.
@@ -97,6 +105,12 @@ class LoggedData:
         estimating: (n,) rows that propensities were estimated on, none of which certifies; None
             where propensities were logged.
         erased: rows that were taken out since the log was registered, oldest erasure first.
+        candidates: of the u requests; None where every action is a candidate of each.
+        by_pi0: (n,) for logs of a pi0 that is only known by what it chose: its probability of the
+            row's item where it chose that itself, 0 where another policy did. None where pi0 drew
+            every row, or can be asked.
+        version: (n,) pi0's version when the row was logged, as text, "" where that is not known;
+            None without versions.
     """
 
     catalogue: Catalogue
@@ -114,6 +128,9 @@ class LoggedData:
     columns: Mapping[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     estimating: Mask | None = None
     erased: tuple[ErasedRows, ...] = ()
+    candidates: Candidates | None = None
+    by_pi0: FloatArray | None = None
+    version: np.ndarray[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.action)
@@ -129,12 +146,14 @@ class LoggedData:
             "decision": self.decision,
             "round": rounds,
             "estimating": self.estimating,
+            "by_pi0": self.by_pi0,
+            "version": self.version,
         }
         columns = {name: column for name, column in columns.items() if column is not None}
         for name, column in columns.items():
             same_length(name, len(column), n)
         object.__setattr__(self, "r_max", require_r_max(self.r_max))
-        _check_rows(self, rounds)
+        check_rows(self, rounds)
         for name, column in columns.items():
             object.__setattr__(self, name, read_only(column))
         object.__setattr__(self, "contexts", read_only(self.contexts))
@@ -162,6 +181,9 @@ class LoggedData:
         rounds: Any = None,
         columns: Mapping[str, Any] | None = None,
         estimating: Any = None,
+        candidates: Candidates | None = None,
+        by_pi0: Any = None,
+        versions: Any = None,
     ) -> LoggedData:
         """Logs from arrays of n rows.
 
@@ -179,6 +201,10 @@ class LoggedData:
             rounds: (n,) whole numbers >= 0.
             columns: other (n,) columns of numbers or strings, by name: see `with_reward`, `where`.
             estimating: (n,) rows that propensities were estimated on; None if they were logged.
+            candidates: those of each of the `contexts`; None if all actions always are.
+            by_pi0: (n,) pi0's probability of an item that it chose itself, 0 where another policy
+                chose; None where pi0 drew every row, or can be asked.
+            versions: (n,) which version of pi0 was in production, integers or strings.
         """
         require(
             isinstance(catalogue, Catalogue),
@@ -191,13 +217,21 @@ class LoggedData:
         matrix = finite_matrix(contexts, "context")
         if context_rows is None:
             same_length("context", len(matrix), len(ids))
-        distinct, context = distinct_rows(matrix)
+        if candidates is None:
+            distinct, context = distinct_rows(matrix)
+        else:
+            same_length("candidates", len(candidates), len(matrix))
+            first, context = distinct_requests(Requests(matrix, candidates))
+            if len(first) < len(matrix):
+                matrix, candidates = matrix[first], candidates.take(first)
+            distinct = matrix
         if context_rows is not None:
             cure = "point each row at one of the contexts"
-            rows = whole_column(context_rows, "context_rows", below=len(matrix), cure=cure)
+            rows = whole_column(context_rows, "context_rows", below=len(context), cure=cure)
             same_length("context_rows", len(rows), len(ids))
             context, used = compacted(context[rows], len(distinct))
             distinct = distinct[used]
+            candidates = None if candidates is None else candidates.take(used)
         unit = unit_ids = None
         if units is not None:
             unit_ids, unit = distinct_ids(plain_ids(units, "unit"))
@@ -216,6 +250,9 @@ class LoggedData:
             round=None if rounds is None else round_column(rounds),
             columns={name: plain_column(c, name) for name, c in (columns or {}).items()},
             estimating=None if estimating is None else np.asarray(estimating, dtype=bool),
+            candidates=candidates,
+            by_pi0=None if by_pi0 is None else number_column(by_pi0, "by_pi0"),
+            version=None if versions is None else plain_ids(versions, "version").astype(str),
         )
 
     @classmethod
@@ -234,6 +271,10 @@ class LoggedData:
         decision: str | None = None,
         round: str | None = None,
         columns: Sequence[str] = (),
+        candidates: str | None = None,
+        probabilities: str | None = None,
+        by_pi0: str | None = None,
+        version: str | None = None,
     ) -> LoggedData:
         """Logs from a polars, pandas or Arrow frame, or from a dict of columns.
 
@@ -245,6 +286,10 @@ class LoggedData:
             action, reward, propensity: the names of these columns.
             unit, time, decision, round: the names of these columns, where there are any.
             columns: other columns to keep: further rewards, or what tells segments apart.
+            candidates: the column of what could be shown: a list of ids in each row, or such a list
+                as JSON text.
+            probabilities: the column of pi0's probabilities of the candidates, in their order.
+            by_pi0, version: the names of these columns, where there are any: see `from_arrays`.
         """
         names = {
             "actions": action,
@@ -254,12 +299,22 @@ class LoggedData:
             "times": time,
             "decisions": decision,
             "rounds": round,
+            "by_pi0": by_pi0,
+            "versions": version,
         }
         rows, sources = rows_of_frame(frame, context, names)
-        others = columns_of(frame, [action, *columns]) if columns else {}
+        lists = [name for name in (candidates, probabilities) if name is not None]
+        others = columns_of(frame, [action, *columns, *lists]) if columns or lists else {}
         further = {name: others[name] for name in columns}
+        sources |= {"candidates": candidates or "", "probabilities": probabilities or ""}
         with naming(sources):
-            return cls.from_arrays(**rows, catalogue=catalogue, r_max=r_max, columns=further)
+            sets = None
+            if candidates is not None:
+                shares = None if probabilities is None else others[probabilities]
+                sets = candidates_of(others[candidates], shares, catalogue)
+            return cls.from_arrays(
+                **rows, catalogue=catalogue, r_max=r_max, columns=further, candidates=sets
+            )
 
     @classmethod
     def from_obp(
@@ -301,8 +356,8 @@ class LoggedData:
 
     @cached_property
     def requests(self) -> Requests:
-        """The u distinct requests that rows point at by `context`; all actions are candidates."""
-        return Requests(self.contexts)
+        """The u distinct requests that rows point at by `context`."""
+        return Requests(self.contexts, "all" if self.candidates is None else self.candidates)
 
     @cached_property
     def context_counts(self) -> IntArray:
@@ -335,6 +390,16 @@ class LoggedData:
         place: IntArray = np.empty(len(self), dtype=np.int64)
         place[order] = np.arange(len(self)) - starts[self.unit[order]]
         return place
+
+    @cached_property
+    def versions(self) -> tuple[PolicyVersion, ...]:
+        """The versions of pi0 that logged these rows, the oldest first; () where none are known.
+
+        Without times the order is that of the rows.
+        """
+        if self.version is None:
+            return ()
+        return versions_of(self.version, self.time)
 
     @property
     def repeats_units(self) -> bool:
@@ -370,6 +435,9 @@ class LoggedData:
             round=None if self.round is None else self.round[rows],
             columns={name: column[rows] for name, column in self.columns.items()},
             estimating=None if self.estimating is None else self.estimating[rows],
+            candidates=None if self.candidates is None else self.candidates.take(used),
+            by_pi0=None if self.by_pi0 is None else self.by_pi0[rows],
+            version=None if self.version is None else self.version[rows],
         )
 
     @cached_property
@@ -432,7 +500,7 @@ def joined(parts: Sequence[LoggedData]) -> LoggedData:
     if len(parts) == 1:
         return first
     for other in parts[1:]:
-        for what in ("r_max", "columns", "unit", "time"):
+        for what in ("r_max", "columns", "unit", "time", "candidates"):
             mine, theirs = _shape(first, what), _shape(other, what)
             if mine != theirs:
                 raise DataError(
@@ -466,7 +534,12 @@ def joined(parts: Sequence[LoggedData]) -> LoggedData:
         columns={
             name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns
         },
-        estimating=_joined_estimating(parts),
+        estimating=_joined_column(parts, "estimating", False),
+        candidates=None
+        if first.candidates is None
+        else Candidates.joined([part.candidates for part in parts if part.candidates is not None]),
+        by_pi0=_joined_column(parts, "by_pi0", "propensity"),
+        versions=_joined_column(parts, "version", ""),
     )
 
 
@@ -480,14 +553,23 @@ def _decision_keys(ids: Any) -> Keys:
     return keys
 
 
-def _joined_estimating(parts: Sequence[LoggedData]) -> Mask | None:
-    if all(part.estimating is None for part in parts):
+def _joined_column(parts: Sequence[LoggedData], name: str, missing: Any) -> Any:
+    """A column of all parts; None if none has it.
+
+    Args:
+        parts: the logs.
+        name: of the column.
+        missing: what stands for it in a part without it: a value, or the name of a column.
+    """
+    if all(getattr(part, name) is None for part in parts):
         return None
-    masks = [
-        np.zeros(len(part), dtype=bool) if part.estimating is None else part.estimating
-        for part in parts
-    ]
-    return np.concatenate(masks)
+    columns = []
+    for part in parts:
+        own = getattr(part, name)
+        if own is None:
+            own = getattr(part, missing) if missing == "propensity" else np.full(len(part), missing)
+        columns.append(own)
+    return np.concatenate(columns)
 
 
 def _joined_units(parts: Sequence[LoggedData]) -> Array | None:
@@ -503,55 +585,3 @@ def _shape(logs: LoggedData, what: str) -> object:
     if what == "time" and value is not None:
         return "dates" if value.dtype.kind == "M" else "numbers"
     return value if what == "r_max" else "given" if value is not None else "not given"
-
-
-def _check_rows(logs: LoggedData, rounds: IntArray) -> None:
-    """Refuse rows that break a rule: ranges, pointers, and no novel action in round 0."""
-    reward, propensity = logs.reward, logs.propensity
-    first_bad(
-        ~((propensity > 0) & (propensity <= 1)),  # NaN fails too
-        propensity,
-        "propensities must lie in (0, 1]",
-        "propensity",
-        "log the probability with which the shown action was drawn; if it was never logged, it "
-        "must be estimated and declared as such",
-    )
-    first_bad(
-        ~((reward >= 0) & (reward <= logs.r_max)),
-        reward,
-        f"rewards must lie in [0, r_max] with r_max = {logs.r_max:g}",
-        "reward",
-        "declare a larger r_max, or cap and shift the rewards knowingly",
-    )
-    first_bad(
-        (logs.action < 0) | (logs.action >= len(logs.catalogue)),
-        logs.action,
-        f"actions must be positions in a catalogue of {len(logs.catalogue)}",
-        "action",
-        "build logs with from_arrays, which takes ids",
-    )
-    first_bad(
-        (logs.context < 0) | (logs.context >= len(logs.contexts)),
-        logs.context,
-        f"rows must point at one of the {len(logs.contexts):,} contexts",
-        "context",
-        "build logs with from_arrays, which takes contexts",
-    )
-    broken = np.asarray(~np.isfinite(logs.contexts).all(axis=1))
-    first_bad(broken[logs.context], logs.context, "contexts must be finite", "context", FILL)
-    if logs.unit is not None:
-        first_bad(
-            (logs.unit < 0) | (logs.unit >= len(logs.units if logs.units is not None else ())),
-            logs.unit,
-            "rows must point at one of the units",
-            "unit",
-            "build logs with from_arrays, which takes unit ids",
-        )
-    first_bad(
-        logs.catalogue.novel[logs.action] & (rounds == 0),
-        logs.action,
-        "an action that is novel must not be in the logs of round 0",
-        "action",
-        "mark it as supported in the catalogue, or give the rows the round in which it was shown",
-        show=lambda row: logs.catalogue.ids[logs.action[row]].item(),
-    )

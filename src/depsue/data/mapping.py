@@ -12,6 +12,17 @@
     propensity = "propensity_score"
     time = "timestamp"           # also: unit, decision, round, position
     segments = ["country"]
+    candidates = "shortlist"     # where each request has its own: a list of ids in each row
+    probabilities = "pi0_of_all" # pi0's probabilities of the candidates, in their order
+    by_pi0 = "p_of_pi0"          # p where pi0 chose the item itself, 0 where another policy did
+    version = "ranker"           # which version of pi0 was in production
+
+    [pages]                      # where a page has several rows: `depsue.data.pages`
+    page = "page_id"             # position is then the slot that is decided
+    reward = "page_clicks"       # the page's; without it the sum over its rows
+
+    [candidates]
+    given_as = "index"           # lists hold places in the items file, from 0; "id" unless told
 
     [contexts]
     numeric = ["age"]
@@ -32,6 +43,9 @@
     [propensities]               # or: where they were, and the rows of some items were dropped
     kept = 0.9375                # p is divided by the share of decisions that were kept
 
+    [propensities]               # or: they are shares of so many simulated draws of pi0
+    simulated = 200000
+
     [propensities]               # of a later round: pi0 took this share of its decisions at random
     holdout = 0.05               # p is (1 - holdout) the policy's probability + holdout pi0's
 """
@@ -49,13 +63,21 @@ from pathlib import Path
 from typing import Any
 
 from depsue.data.checks import require_r_max
+from depsue.data.lists import GivenAs
 from depsue.errors import FileError, is_real, is_whole, require, short
 from depsue.files import write_synced
 
 MOST_COLUMNS = 10_000
 MOST_BYTES = 16 << 20
 """Of the TOML file."""
-ROLES = ("action", "reward", "propensity", "unit", "time", "decision", "round", "position")
+ROLES = (
+    *("action", "reward", "propensity", "unit", "time", "decision", "round", "position"),
+    *("candidates", "probabilities", "by_pi0", "version"),
+)
+SLOT_REWARD = "slot_reward"
+"""The column of what the decided slot of a page earned by itself."""
+LISTS = ("candidates", "probabilities")
+"""Roles whose columns hold a list in each row."""
 EXAMPLE = "see the documentation of depsue check; depsue check LOGS --write-mapping writes one"
 
 
@@ -68,8 +90,16 @@ class LogMapping:
         propensity: column; None where there is none, and then `estimated` must say how.
         unit, time, round, position: columns, or None.
         decision: column of ids that each name one decision, or None.
+        candidates: column of the lists of what could be shown, or None: then every item could.
+        probabilities: column of pi0's probabilities of the candidates, in their order, or None.
+        by_pi0: column of pi0's probability of the row's item where pi0 chose it itself, 0 where
+            another policy did; None where pi0 drew every row, or can be asked.
+        version: column that says which version of pi0 was in production, or None.
         r_max: the largest possible reward, after shift and cap.
-        keep_position: the position whose rows are kept, where there are several.
+        given_as: whether candidates are listed by their ids, or by their places in the items file.
+        keep_position: the position whose rows are kept, where there are several; of pages, the
+            slot that is decided.
+        pages: which rows form a page, where a row is a slot and not a decision of its own.
         numeric: context columns of numbers.
         categorical: context columns of text, each with the values that get a column of their own.
         other_rewards: further reward columns, each with its r_max.
@@ -80,6 +110,8 @@ class LogMapping:
             that are younger are left out when a round's rows are taken in.
         until: rows of a later time are not read: the moment when the round was taken in, less the
             window. Recorded then, so that the same rows are read again later.
+        simulated: where propensities are no exact probabilities, but shares of so many simulated
+            draws of pi0: certificates are then of the kind for estimated ones. None where they are.
         kept: where the rows of some items were dropped from the logs, the share of decisions that
             is left: the items left were then drawn with p / kept. 1 if no rows were dropped.
         holdout: of a round that served a policy: the share of decisions that pi0 took, drawn apart
@@ -95,8 +127,14 @@ class LogMapping:
     decision: str | None = None
     round: str | None = None
     position: str | None = None
+    candidates: str | None = None
+    probabilities: str | None = None
+    by_pi0: str | None = None
+    version: str | None = None
+    given_as: GivenAs = "id"
     r_max: float = 1.0
     keep_position: int | str | None = None
+    pages: PageColumns | None = None
     numeric: tuple[str, ...] = ()
     categorical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     other_rewards: Mapping[str, float] = field(default_factory=dict)
@@ -104,6 +142,7 @@ class LogMapping:
     shift: float = 0.0
     cap: float | None = None
     estimated: EstimatedPropensities | None = None
+    simulated: int | None = None
     kept: float = 1.0
     holdout: float = 0.0
     window: float | None = None
@@ -111,6 +150,23 @@ class LogMapping:
 
     def __post_init__(self) -> None:
         require_r_max(self.r_max)
+        if self.pages is not None:
+            object.__setattr__(
+                self, "other_rewards", {SLOT_REWARD: self.r_max, **self.other_rewards}
+            )
+            whole = str(self.keep_position).lstrip("-").isdecimal()
+            require(
+                self.position is not None and self.keep_position is not None and whole,
+                "pages need the position of each row, and the slot that is decided, by numbers",
+                found=f"position = {short(self.keep_position)}, column {short(self.position)}",
+                cure='position = 2, and position = "slot" in [columns]',
+            )
+            require(
+                self.shift == 0,
+                "the reward of a page is not shifted: what its slots earn is part of it",
+                found=f"shift {self.shift:g}",
+                cure="log rewards that are at least 0",
+            )
         for limit in self.other_rewards.values():
             require_r_max(limit)
         finite = all(is_real(x) and math.isfinite(x) for x in (self.shift, self.cap or 0.0))
@@ -144,6 +200,13 @@ class LogMapping:
             found=f"propensity = {self.propensity!r}, and [propensities] estimated = true",
             cure="drop one of them",
         )
+        ok = self.simulated is None or (is_whole(self.simulated) and self.simulated >= 1)
+        require(
+            ok and (self.propensity is not None or self.simulated is None),
+            "simulated is the number of draws behind each logged propensity",
+            found=f"{short(self.simulated)}, and propensity = {self.propensity!r}",
+            cure="simulated = 200000 where each is a share of so many draws",
+        )
         require(
             is_real(self.kept)
             and 0 < self.kept <= 1
@@ -159,6 +222,18 @@ class LogMapping:
             "the holdout is a share in [0, 1), and goes with propensities that were logged",
             found=f"{short(self.holdout)}, and propensity = {self.propensity!r}",
             cure="holdout = 0.05 where pi0 took 5% of the decisions, and p is the mixture's",
+        )
+        require(
+            self.probabilities is None or self.candidates is not None,
+            "pi0's probabilities go with the candidates that they are of",
+            found=f"probabilities = {self.probabilities!r}, and no candidates",
+            cure='candidates = "..." in [columns]: the column of lists of ids',
+        )
+        require(
+            self.given_as in ("id", "index"),
+            "candidates are given as ids or as indices",
+            found=short(self.given_as),
+            cure='[candidates] given_as = "index"',
         )
         count = len(self.columns)
         rule, cure = f"a mapping names {MOST_COLUMNS:,} columns at most", "leave some out"
@@ -179,6 +254,11 @@ class LogMapping:
             return replace(self, until=None)
         now = datetime.now(UTC) if now is None else now.astimezone(UTC)
         return replace(self, until=now - timedelta(seconds=self.window))
+
+    @property
+    def estimates(self) -> bool:
+        """Whether propensities are estimates, of whichever kind."""
+        return self.estimated is not None or self.simulated is not None
 
     @property
     def role_columns(self) -> list[str]:
@@ -214,6 +294,12 @@ class LogMapping:
                 "guaranteed if the logging policy looked at anything else, or changed, and the "
                 "error of the estimates is not paid for"
             )
+        if self.simulated is not None:
+            sentences.append(
+                f"propensities are Monte Carlo estimates, shares of {self.simulated:,} simulated "
+                "draws of pi0: those of rarely shown items are rough, and the error of the "
+                "estimates is not paid for"
+            )
         if self.kept < 1:
             sentences.append(
                 f"rows were dropped by the item they show, and in every context the same share of "
@@ -231,9 +317,28 @@ class LogMapping:
                 f"a reward is complete {in_units(self.window)} after its decision, as was "
                 "declared; younger rows were left out"
             )
-        if self.keep_position is not None:
+        if self.pages is not None:
+            sentences.append(
+                f"a row is a page and its reward is the page's; slot {self.keep_position} is "
+                "decided, with probabilities that are conditional on what stands above, and the "
+                "slots below are filled by the same mechanism in these logs and in serving"
+            )
+        elif self.keep_position is not None:
             sentences.append(f"only rows with {self.position} = {self.keep_position} are used")
         return tuple(sentences)
+
+
+@dataclass(frozen=True)
+class PageColumns:
+    """Which rows form a page.
+
+    Args:
+        page: column of the page's id.
+        reward: column of the page's reward, the same in all of its rows; None is the sum.
+    """
+
+    page: str
+    reward: str | None = None
 
 
 @dataclass(frozen=True)
@@ -280,7 +385,9 @@ def in_units(seconds: float) -> str:
     return f"{seconds / UNITS[unit]:g} {unit}"
 
 
-SECTIONS = ("columns", "contexts", "reward", "other_rewards", "propensities")
+SECTIONS = (
+    *("columns", "candidates", "pages", "contexts", "reward", "other_rewards", "propensities"),
+)
 
 
 def to_toml(mapping: LogMapping) -> str:
@@ -300,6 +407,11 @@ def to_toml(mapping: LogMapping) -> str:
     roles = [(role, getattr(mapping, role)) for role in ROLES]
     lines += [f"{role} = {_toml(name)}" for role, name in roles if name is not None]
     lines += [f"segments = {_toml(list(mapping.segments))}"] if mapping.segments else []
+    if mapping.pages is not None:
+        lines += ["", "[pages]", f"page = {_toml(mapping.pages.page)}"]
+        lines += [f"reward = {_toml(mapping.pages.reward)}"] if mapping.pages.reward else []
+    if mapping.given_as != "id":
+        lines += ["", "[candidates]", f"given_as = {_toml(mapping.given_as)}"]
     lines += ["", "[contexts]", f"numeric = {_toml(list(mapping.numeric))}"]
     for name, values in mapping.categorical.items():
         lines.append(f"categorical.{_toml(name)} = {_toml(list(values))}")
@@ -313,10 +425,11 @@ def to_toml(mapping: LogMapping) -> str:
         lines += ["", "[propensities]", "estimated = true"]
         lines.append(f"groups = {_toml(list(mapping.estimated.groups))}")
         lines.append(f"smoothing = {float(mapping.estimated.smoothing)!r}")
-    shares = {"kept": mapping.kept} if mapping.kept < 1 else {}
+    shares: dict[str, float] = {"kept": mapping.kept} if mapping.kept < 1 else {}
     shares |= {"holdout": mapping.holdout} if mapping.holdout > 0 else {}
-    lines += ["", "[propensities]"] if shares else []
+    lines += ["", "[propensities]"] if shares or mapping.simulated else []
     lines += [f"{name} = {float(share)!r}" for name, share in shares.items()]
+    lines += [f"simulated = {mapping.simulated}"] if mapping.simulated else []
     return "\n".join(lines) + "\n"
 
 
@@ -356,8 +469,11 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     columns, contexts, estimate = part["columns"], part["contexts"], part["propensities"]
     _known(columns, (*ROLES, "segments"), "[columns]")
     _known(contexts, ("numeric", "categorical"), "[contexts]")
+    _known(part["candidates"], ("given_as",), "[candidates]")
+    _known(part["pages"], ("page", "reward"), "[pages]")
     _known(part["reward"], ("shift", "cap"), "[reward]")
-    _known(estimate, ("estimated", "groups", "smoothing", "kept", "holdout"), "[propensities]")
+    known = ("estimated", "groups", "smoothing", "simulated", "kept", "holdout")
+    _known(estimate, known, "[propensities]")
     for role in ("action", "reward"):
         rule = f"[columns] must name the column of the {role}"
         require(role in columns, rule, found=short(sorted(columns)), cure=EXAMPLE)
@@ -379,8 +495,10 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     require(ok, "estimated must be true or false", found=short(flag), cure="estimated = true")
     return LogMapping(
         **{role: columns.get(role) for role in ROLES},
+        given_as=part["candidates"].get("given_as", "id"),
         r_max=table.get("r_max"),  # type: ignore[arg-type]
         keep_position=keep,
+        pages=_page_columns(part["pages"]) if part["pages"] else None,
         numeric=_texts(contexts.get("numeric", []), "numeric"),
         categorical={name: _texts(values, name) for name, values in categorical.items()},
         other_rewards=part["other_rewards"],
@@ -388,11 +506,20 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
         shift=part["reward"].get("shift", 0.0),
         cap=part["reward"].get("cap"),
         estimated=_estimated(estimate) if flag else None,
+        simulated=estimate.get("simulated"),
         kept=estimate.get("kept", 1.0),
         holdout=estimate.get("holdout", 0.0),
         window=None if window is None else seconds_of(window),
         until=until,
     )
+
+
+def _page_columns(table: Mapping[str, Any]) -> PageColumns:
+    page, reward = table.get("page"), table.get("reward")
+    ok = isinstance(page, str) and (reward is None or isinstance(reward, str))
+    found, cure = f"page = {short(page)}, reward = {short(reward)}", 'page = "page_id"'
+    require(ok, "[pages] names the columns of the page and of its reward", found=found, cure=cure)
+    return PageColumns(str(page), reward)
 
 
 def _estimated(table: Mapping[str, Any]) -> EstimatedPropensities:

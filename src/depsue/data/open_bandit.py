@@ -3,8 +3,9 @@
 The dataset's CSV, as its authors publish it, is read like any file; `is_open_bandit` recognises its
 columns, so that `depsue check` can guess the mapping. The first column has no name and counts rows.
 `propensity_score` is the probability of the item at its position, so the rows of one position are a
-log; all three positions are a slate. User features are hashed texts. The affinities of a user to
-each item are many and mostly 0, so a guess leaves them out; a mapping may name them.
+log; all three positions are a slate. Those of the policy `bts` are Monte Carlo estimates, multiples
+of 1/200,000, which `simulated_draws` recognises. User features are hashed texts. The affinities of
+a user to each item are many and mostly 0, so a guess leaves them out; a mapping may name them.
 
 Open Bandit Pipeline hands logs over as a dict, `bandit_feedback`; `rows_of_feedback` turns it into
 the arguments of `LoggedData.from_arrays`.
@@ -19,6 +20,7 @@ import numpy as np
 
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import (
+    FloatArray,
     IntArray,
     as_array,
     as_column,
@@ -47,6 +49,22 @@ def is_open_bandit(names: Sequence[str]) -> bool:
 def left_out(names: Sequence[str]) -> list[str]:
     """The columns that a guess does not read."""
     return [name for name in names if name.startswith(AFFINITY)]
+
+
+SIMULATED = 200_000
+"""Draws that the propensities of `bts` are shares of."""
+
+
+def simulated_draws(propensities: FloatArray) -> int | None:
+    """How many simulated draws propensities are shares of; None where they are no such shares.
+
+    One number for all rows, as `random` has, is exact.
+    """
+    p = np.asarray(propensities, dtype=np.float64)
+    p = p[np.isfinite(p)]
+    shares = p * SIMULATED
+    even = len(np.unique(p)) <= 1
+    return None if even or bool((np.abs(shares - np.rint(shares)) > 1e-6).any()) else SIMULATED
 
 
 NEEDED = ("n_actions", "context", "action", "reward", "pscore")

@@ -90,6 +90,12 @@ class LogStream:
             found=short(self.batch),
             cure=f"the default is {BATCH:,}",
         )
+        require(
+            self.mapping.candidates is None,
+            "logs with lists of candidates must fit into memory, for now",
+            found=f"candidates = {self.mapping.candidates!r} in the mapping of a stream",
+            cure="read them with read_mapped; where they are too many, take a sample of the units",
+        )
         require_one_position(self.source, self.mapping)
 
     @property
@@ -126,7 +132,7 @@ class LogStream:
             "row": ["action"],
             "time": None,
         }[kind]
-        if columns is not None and self.mapping.estimated is not None:
+        if columns is not None and self.mapping.estimates:
             columns = [*columns, "estimating"]
         for start, table in self.tables(columns):
             which = folds[0].of(table, self.identities(table, start, kind))
@@ -340,6 +346,12 @@ def _facts(stream: LogStream) -> StreamFacts:
             round=column("action", lambda v: np.zeros(len(v)))
             if mapping.round is None
             else column("round", round_column),
+            by_pi0=None
+            if mapping.by_pi0 is None
+            else column("by_pi0", lambda v: number_column(v, "by_pi0")),
+            version=None
+            if mapping.version is None
+            else column("version", lambda v: plain_ids(v, "version")),
             others={name: other(name) for name in {*mapping.other_rewards, *mapping.segments}},
         )
     )

@@ -17,7 +17,7 @@ own, as `dsjson.py`), and a branch in `open_source`. One that polars scans itsel
 from __future__ import annotations
 
 import glob as globs
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,12 +30,16 @@ from depsue.data.checks import finite_matrix, naming, plain_ids
 from depsue.data.dsjson import BadLine, read_dsjson
 from depsue.data.folds import fold_of_keys, keys_of_ids
 from depsue.data.frames import feature_matrix
+from depsue.data.lists import AS_JSON, candidates_in, candidates_of
 from depsue.data.logs import LoggedData
-from depsue.data.mapping import ROLES, EstimatedPropensities, LogMapping, in_units
+from depsue.data.mapping import LISTS, ROLES, EstimatedPropensities, LogMapping, in_units
 from depsue.data.open_bandit import NEEDED
+from depsue.data.pages import as_pages
+from depsue.data.requests import Candidates
 from depsue.data.tables import (
     KINDS,
     MOST_NUMBERS,
+    exact,
     is_numeric,
     is_text,
     names_in,
@@ -56,8 +60,13 @@ FAMILY = {".pq": ".parquet", ".feather": ".arrow", ".ipc": ".arrow"} | dict.from
 )
 """Endings that mean the same."""
 
-OPTIONAL = {"units": "unit", "times": "time", "decisions": "decision", "rounds": "round"}
+OPTIONAL = {
+    **{"units": "unit", "times": "time", "decisions": "decision", "rounds": "round"},
+    **{"by_pi0": "by_pi0", "versions": "version"},
+}
 """Arguments of `LoggedData.from_arrays` by role."""
+LISTS_AT_ONCE = 16_384
+"""Rows whose lists of candidates are in memory at a time."""
 MOST_ROWS = 50_000_000
 """Rows that are brought into memory at most."""
 ESTIMATING = 0.3
@@ -80,6 +89,9 @@ class Source:
         names: the names of its columns.
         paths: the files that it is made of; () for a frame.
         bad_lines: lines of dsjson that could not be read.
+        pages: whether its rows are pages already (`depsue.data.pages`).
+        notes: what was settled while they were read, a sentence each.
+        items: the items that lines of dsjson describe, a row each; None of other kinds.
     """
 
     name: str
@@ -88,6 +100,9 @@ class Source:
     names: tuple[str, ...]
     paths: tuple[Path, ...] = ()
     bad_lines: tuple[BadLine, ...] = ()
+    pages: bool = False
+    notes: tuple[str, ...] = ()
+    items: pl.DataFrame | None = None
 
     @property
     def files(self) -> int:
@@ -158,8 +173,17 @@ def open_source(path: str | Path) -> Source:
         if kind == ".arrow":
             _require_arrow(file)
     if kind == ".dsjson":
-        frame, bad = read_dsjson(files)
-        return Source(str(path), kind, frame.lazy(), tuple(frame.columns), tuple(files), bad)
+        lines = read_dsjson(files)
+        return Source(
+            str(path),
+            kind,
+            lines.table.lazy(),
+            tuple(lines.table.columns),
+            tuple(files),
+            lines.bad,
+            notes=lines.notes,
+            items=lines.items,
+        )
     frames = scan(files, kind)
     names = names_in(frames, path)
     return Source(str(path), kind, frames, tuple(names), tuple(files))
@@ -176,21 +200,26 @@ def mapped(source: Source, mapping: LogMapping, without: Sequence[int | str] = (
     """
     import polars as pl
 
+    source = as_pages(source, mapping)
     require_columns(mapping.columns, list(source.names), source.name, "the mapping")
     head = source.collect(source.frame.head(0))
     columns = {
         role: exact(name)
-        for role in ("action", "reward", "propensity", "unit", "decision", "round", "position")
-        if (name := getattr(mapping, role)) is not None
+        for role in ROLES
+        if role != "time" and (name := getattr(mapping, role)) is not None
     }
     _require_types(head, mapping)
     reward = columns["reward"].cast(pl.Float64) + mapping.shift
     columns["reward"] = reward if mapping.cap is None else reward.clip(upper_bound=mapping.cap)
-    for role in ("propensity", "round"):
+    for role in ("propensity", "round", "by_pi0"):
         if role in columns:
             columns[role] = columns[role].cast(pl.Float64)
     if mapping.kept < 1:
         columns["propensity"] = columns["propensity"] / mapping.kept
+        if "by_pi0" in columns:
+            columns["by_pi0"] = columns["by_pi0"] / mapping.kept
+    if "version" in columns:
+        columns["version"] = columns["version"].cast(pl.String)
     for role in ("action", "unit", "decision"):
         if role in columns and is_text(head[getattr(mapping, role)]):
             columns[role] = columns[role].cast(pl.String)
@@ -213,6 +242,8 @@ def mapped(source: Source, mapping: LogMapping, without: Sequence[int | str] = (
         frame = frame.filter(_no_later(source, frame, mapping.until))
     if mapping.estimated is not None:
         frame = _with_estimates(source, frame, mapping.estimated)
+    if mapping.simulated is not None:
+        frame = frame.with_columns(estimating=pl.lit(False))
     return frame
 
 
@@ -251,10 +282,44 @@ def read_mapped(
         found=f"{rows:,} rows of {width} columns in {source.name}",
         cure="take a sample of the units, fewer context columns, or check the position",
     )
-    table = source.collect(frame)
+    lists = [role for role in LISTS if getattr(mapping, role) is not None]
+    table = source.collect(frame.drop(lists))
     if round is not None:
         table = table.with_columns(round=pl.lit(float(round)))
-    return logs_of(table, mapping, catalogue)
+    return logs_of(table, mapping, catalogue, _candidates(source, frame, mapping, catalogue))
+
+
+def _candidates(
+    source: Source, frame: pl.LazyFrame, mapping: LogMapping, catalogue: Catalogue
+) -> Candidates | None:
+    """The candidates of all rows, read some rows at a time; None where all items always are."""
+    if mapping.candidates is None:
+        return None
+    with naming(_names(mapping)):
+        return candidates_in(list_batches(source, frame, mapping), catalogue, mapping.given_as)
+
+
+def list_batches(
+    source: Source, frame: pl.LazyFrame, mapping: LogMapping
+) -> Iterator[tuple[pl.Series, pl.Series | None]]:
+    """Candidates, and pi0's probabilities of them where mapped, of some rows at a time."""
+    lists = frame.select(role for role in LISTS if getattr(mapping, role) is not None)
+    for batch in in_batches(source, lists):
+        yield batch["candidates"], batch["probabilities"] if mapping.probabilities else None
+
+
+def in_batches(source: Source, frame: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """What a query over lists computes, some rows at a time."""
+    batches = tried(
+        lambda: frame.collect_batches(chunk_size=LISTS_AT_ONCE, engine="streaming"), source.name
+    )
+    while (batch := tried(lambda: next(batches, None), source.name)) is not None:
+        yield batch
+
+
+def _names(mapping: LogMapping) -> dict[str, str]:
+    """What the team calls the columns."""
+    return {role: getattr(mapping, role) or role for role in ROLES if role != "position"}
 
 
 def read_from(
@@ -285,8 +350,13 @@ def words_on_younger(source: Source, mapping: LogMapping) -> tuple[str, ...]:
     )
 
 
-def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> LoggedData:
-    """Rows of a mapped table as logs."""
+def logs_of(
+    table: pl.DataFrame,
+    mapping: LogMapping,
+    catalogue: Catalogue,
+    candidates: Candidates | None = None,
+) -> LoggedData:
+    """Rows of a mapped table as logs; their candidates are in the table, or read already."""
     require(
         "propensity" in table.columns,
         "logs need propensities",
@@ -294,12 +364,14 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> L
         cure="name their column, or have them estimated: depsue check --estimate-propensities "
         "--write-mapping m.toml, then --mapping m.toml",
     )
-    names = {role: getattr(mapping, role) or role for role in ROLES if role != "position"}
-    optional = {
+    optional: dict[str, Any] = {
         argument: table[role] for argument, role in OPTIONAL.items() if role in table.columns
     }
     others = {name[2:]: table[name] for name in table.columns if name.startswith("k:")}
-    with naming(names):
+    with naming(_names(mapping)):
+        if candidates is None and "candidates" in table.columns:
+            shares = table["probabilities"] if "probabilities" in table.columns else None
+            candidates = candidates_of(table["candidates"], shares, catalogue, mapping.given_as)
         return LoggedData.from_arrays(
             contexts=contexts_of(table, mapping),
             actions=table["action"],
@@ -309,6 +381,7 @@ def logs_of(table: pl.DataFrame, mapping: LogMapping, catalogue: Catalogue) -> L
             r_max=mapping.r_max,
             columns=others,
             estimating=table["estimating"] if "estimating" in table.columns else None,
+            candidates=candidates,
             **optional,
         )
 
@@ -339,16 +412,10 @@ def require_one_position(source: Source, mapping: LogMapping) -> None:
             column=mapping.position,
             found=f"positions {shown}",
             cure=f"choose one: position = {positions[0]!r} in the mapping, which depsue check "
-            f"writes with --position {positions[0]} --write-mapping m.toml; or, if the item at "
-            "one position does not change what another earns, make it a context",
+            f"writes with --position {positions[0]} --write-mapping m.toml; or name the column of "
+            "the page in [pages], and the slot that is decided; or, if the item at one position "
+            "does not change what another earns, make it a context",
         )
-
-
-def exact(name: str) -> pl.Expr:
-    """The column of just this name; polars takes some names for patterns."""
-    import polars.selectors as cs
-
-    return cs.by_name(name).as_expr()
 
 
 def _files(path: str | Path) -> list[Path]:
@@ -396,14 +463,17 @@ def _require_arrow(file: Path) -> None:
 
 
 def _require_types(head: pl.DataFrame, mapping: LogMapping) -> None:
-    numbers = [mapping.reward, mapping.propensity, mapping.round, *mapping.numeric]
+    numbers = [mapping.reward, mapping.propensity, mapping.round, mapping.by_pi0, *mapping.numeric]
     for name in [*numbers, *mapping.other_rewards]:
         if name is not None and not (is_numeric(head[name]) and not head[name].dtype.is_nested()):
             cure = "write it as numbers; text can be a categorical context or a segment"
             _refuse("the column must hold numbers", name, head, cure)
-    for name in (mapping.action, mapping.unit, mapping.decision):
+    for name in (mapping.action, mapping.unit, mapping.decision, mapping.version):
         if name and not (head[name].dtype.is_numeric() or is_text(head[name])):
             _refuse("ids must be whole numbers or text", name, head, "cast the column")
+    for name in (mapping.candidates, mapping.probabilities):
+        if name and not (head[name].dtype.is_nested() or is_text(head[name])):
+            _refuse("the column must hold one list in each row", name, head, AS_JSON)
     groups = mapping.estimated.groups if mapping.estimated else ()
     for name in (*mapping.categorical, *mapping.segments, *groups):
         if head[name].dtype.is_nested():

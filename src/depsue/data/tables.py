@@ -175,3 +175,10 @@ def listed_names(names: Sequence[str], most: int = 8) -> str:
     """Names with commas, not too many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(repr(name) for name in names[:most]) + more
+
+
+def exact(name: str) -> pl.Expr:
+    """The column of just this name; polars takes some names for patterns."""
+    import polars.selectors as cs
+
+    return cs.by_name(name).as_expr()

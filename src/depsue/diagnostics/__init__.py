@@ -9,10 +9,13 @@ from depsue.diagnostics.drift import (
     check_drift,
     require_no_drift,
 )
-from depsue.diagnostics.propensities import (
-    PropensityReport,
-    check_propensities,
-    require_propensities,
+from depsue.diagnostics.propensities import check_propensities, require_propensities
+from depsue.diagnostics.propensity_report import PropensityReport
+from depsue.diagnostics.sample_ratio import (
+    PeriodSpan,
+    SampleRatioReport,
+    check_sample_ratio,
+    stream_sample_ratio,
 )
 from depsue.diagnostics.unit_rows import UnitRowsReport, check_unit_rows, require_unit_rows
 
@@ -22,12 +25,16 @@ __all__ = [
     "DriftSide",
     "FEWEST_TO_TEST_DRIFT",
     "PropensityReport",
+    "SampleRatioReport",
+    "PeriodSpan",
     "UnitRowsReport",
     "change_between",
     "check_drift",
     "check_propensities",
+    "check_sample_ratio",
     "check_unit_rows",
     "require_no_drift",
     "require_propensities",
     "require_unit_rows",
+    "stream_sample_ratio",
 ]

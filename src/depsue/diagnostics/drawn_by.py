@@ -26,9 +26,18 @@ def unlike(
     return np.flatnonzero(~(np.abs(own / propensity - 1) < TOLERANCE)), own
 
 
+def drawn_probabilities(policy: Policy, logs: LoggedData) -> FloatArray:
+    """(n,) with which probability a policy draws each row as it was logged."""
+    ask = getattr(policy, "drawn_probabilities", None)  # of every BasePolicy
+    if ask is not None:
+        return np.asarray(ask(logs))
+    return np.exp(policy.log_prob(logs.requests, logs.action, logs.context))
+
+
 def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
     """Refuse propensities that are not the policy's own probabilities, to 0.1%."""
-    wrong, own = unlike(policy, logs.requests, logs.action, logs.context, logs.propensity)
+    own = drawn_probabilities(policy, logs)
+    wrong = np.flatnonzero(~(np.abs(own / logs.propensity - 1) < TOLERANCE))
     if len(wrong):
         row = int(wrong[0])
         raise DataError(

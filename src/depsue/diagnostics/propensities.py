@@ -21,7 +21,6 @@ from some rows to test the propensities of others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,11 +28,13 @@ import numpy as np
 from depsue.bounds import Smoothing
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import mix64, row_keys
-from depsue.data.logs import LoggedData
-from depsue.data.requests import Requests
+from depsue.data.logs import LoggedData, joined
+from depsue.data.requests import Candidates, Requests
 from depsue.data.terms import ConservativeTerms
-from depsue.diagnostics.drawn_by import TOLERANCE, unlike
+from depsue.diagnostics.drawn_by import TOLERANCE, drawn_probabilities, unlike
+from depsue.diagnostics.propensity_report import PropensityReport, RoundTest
 from depsue.errors import DataError, is_real, require, require_delta, short
+from depsue.policies import BasePolicy
 from depsue.protocols import BoundValue, Policy
 
 FIT, CHOOSE = 8, 2
@@ -46,78 +47,6 @@ TRUSTS = (None, 1.0, 0.1, 0.0)
 """How the memory is used: not at all, or with this trust in the model beside it."""
 CHUNK = 1 << 21
 """Probabilities held in memory at once."""
-
-
-@dataclass(frozen=True)
-class RoundTest:
-    """What was found about one round.
-
-    Args:
-        round: the round.
-        learned_from: rows that m was learned from.
-        model: which m it was, in words.
-        bound: mean and lower bound of z = m/p; more than 1 refutes.
-        overstated: mean and lower bound of 1 - z, for z with uniform m; more than 0 refutes. None
-            unless `least` was declared.
-    """
-
-    round: int
-    learned_from: int
-    model: str
-    bound: BoundValue
-    overstated: BoundValue | None = None
-
-
-@dataclass(frozen=True)
-class PropensityReport:
-    """Whether the propensities may be relied on, and why.
-
-    Args:
-        ok: True if nothing refutes them.
-        findings: what refutes them, a sentence each.
-        notes: what looks wrong, but may have a good reason, a sentence each.
-        assumed: what the verdict rests on, a sentence each.
-        delta: the share of correct logs that are refused, at most.
-        rounds: the test of each round.
-    """
-
-    ok: bool
-    findings: tuple[str, ...]
-    notes: tuple[str, ...]
-    assumed: tuple[str, ...]
-    delta: float
-    rounds: tuple[RoundTest, ...]
-
-    @property
-    def n(self) -> int:
-        """Rows that were tested."""
-        return sum(test.bound.n for test in self.rounds)
-
-    @property
-    def worst(self) -> RoundTest:
-        """The round with the highest bound."""
-        return max(self.rounds, key=lambda test: test.bound.value)
-
-    @property
-    def mean(self) -> float:
-        """The mean of z in the worst round; 1 if all is well, or less."""
-        return self.worst.bound.mean
-
-    @property
-    def bound(self) -> float:
-        """The lower bound on E[z] in the worst round; more than 1 refutes."""
-        return self.worst.bound.value
-
-    def __str__(self) -> str:
-        head = "nothing refutes the propensities" if self.ok else "the propensities are wrong"
-        worst = self.worst
-        lines = [
-            f"{head}: {self.n:,} rows tested at delta {self.delta:g}; in round {worst.round} m/p "
-            f"has mean {self.mean:.4f} and lower bound {self.bound:.4f} (m: {worst.model})"
-        ]
-        for name, sentences in (("wrong", self.findings), ("note", self.notes)):
-            lines += [f"  {name}: {sentence}" for sentence in sentences]
-        return "\n".join([*lines, *(f"  assumed: {sentence}" for sentence in self.assumed)])
 
 
 def lower(z: FloatArray, delta: float, least: float, proof: str) -> BoundValue:
@@ -175,7 +104,10 @@ def check_propensities(
         if not (rows.part == 2).any():
             notes.append(f"{where}too few rows for a test ({len(mine)})")
             continue
-        name, z = tested(rows)
+        if pool.logs is None:
+            name, z = tested(rows)
+        else:
+            name, z = tested_on_candidates(pool.logs.take(mine), rows.part, rows.allowed)
         bound = lower(z, each, 0.0, "m sums to at most 1 over the actions")
         if bound.value > 1:
             findings.append(
@@ -232,7 +164,10 @@ def require_propensities(
 
 
 class _Pool(NamedTuple):
-    """The rows of both folds over one table of contexts; `first` of them are learn's."""
+    """The rows of both folds over one table of contexts; `first` of them are learn's.
+
+    `logs` are they where requests bring candidates, `mixed` where pi0's own rows are told apart.
+    """
 
     contexts: FloatArray
     context: IntArray
@@ -242,12 +177,17 @@ class _Pool(NamedTuple):
     part: IntArray
     size: int
     first: int
+    logs: LoggedData | None
+    mixed: LoggedData | None
 
     @classmethod
     def of(cls, learn: LoggedData, select: LoggedData) -> _Pool:
         both = (learn, select)
         table = np.concatenate([logs.contexts for logs in both])
-        _, index, which = np.unique(row_keys(table), return_index=True, return_inverse=True)
+        keys = row_keys(table)
+        if learn.candidates is not None:  # one context brings other candidates each time
+            keys = np.concatenate([logs.requests.keys for logs in both])
+        _, index, which = np.unique(keys, return_index=True, return_inverse=True)
         shift = (0, len(learn.contexts))
         turn = mix64(np.arange(len(learn))) % np.uint64(20)
         part = np.where(turn < FIT, 0, np.where(turn < FIT + CHOOSE, 1, 2))
@@ -260,6 +200,8 @@ class _Pool(NamedTuple):
             np.concatenate([part, np.full(len(select), 2)]),
             len(learn.catalogue),
             len(learn),
+            None if learn.candidates is None else joined([learn, select]),
+            None if learn.by_pi0 is None else joined([learn, select]),
         )
 
     def rows(self, mine: IntArray, hidden: Mask) -> Rows:
@@ -275,9 +217,16 @@ class _Pool(NamedTuple):
     def unlike(self, policy: Policy, mine: IntArray) -> list[str]:
         """Rows whose propensity is not the policy's."""
         p = self.propensity[mine]
-        wrong, own = unlike(
-            policy, Requests(self.contexts), self.action[mine], self.context[mine], p
-        )
+        rows = self.logs if self.mixed is None else self.mixed
+        if rows is None and isinstance(policy, BasePolicy) and policy.rests_on_choice:
+            return []  # pi0 alone drew them, and these propensities are all that is known of it
+        if rows is not None:
+            own = drawn_probabilities(policy, rows.take(mine))
+            wrong: IntArray = np.flatnonzero(~(np.abs(own / p - 1) < TOLERANCE))
+        else:
+            wrong, own = unlike(
+                policy, Requests(self.contexts), self.action[mine], self.context[mine], p
+            )
         if not len(wrong):
             return []
         return [
@@ -288,6 +237,8 @@ class _Pool(NamedTuple):
 
     def disagree(self, mine: IntArray) -> Iterator[str]:
         """What cannot be if one policy, that saw nothing but the contexts, drew these rows."""
+        if self.mixed is not None:
+            return  # two policies did, and each row says which
         pair = self.context[mine].astype(np.int64) * self.size + self.action[mine]
         order = mine[np.lexsort((self.propensity[mine], pair))]
         key, start = np.unique(np.sort(pair), return_index=True)
@@ -565,3 +516,55 @@ def tested(rows: Rows) -> tuple[str, FloatArray]:
     words = "" if TRUSTS[use] is None else f", and what was seen in a context ({TRUSTS[use]:g})"
     m = list(memory.over(model, test))[use]
     return name + words, m / test.propensity
+
+
+def tested_on_candidates(logs: LoggedData, part: IntArray, allowed: Mask) -> tuple[str, FloatArray]:
+    """The same where requests bring candidates: m is a distribution over those of each request.
+
+    m weighs the candidates evenly, or by how often an item was shown where it was offered, or by
+    pi0's logged probability, corrected by how often the item was shown against it. Where rows say
+    whether pi0 chose the item itself, m is of both together.
+
+    Args:
+        logs: the n rows of a round.
+        part: (n,) which part of the test each row is in.
+        allowed: (A,) True for items that the round may show.
+    """
+    sets = logs.candidates
+    if sets is None:
+        raise RuntimeError("rows without candidates are tested by `tested`")
+    arms = [np.ones(len(logs), dtype=bool)]
+    if logs.by_pi0 is not None:  # who drew the row belongs to what was drawn
+        arms = [logs.by_pi0 > 0, logs.by_pi0 == 0]
+    z: dict[str, FloatArray] = {}
+    for arm in arms:
+        fit = np.flatnonzero((part == 0) & arm)
+        share = (len(fit) + 0.5) / (int((part == 0).sum()) + 0.5 * len(arms))
+        for name, m in _among_candidates(logs, sets, fit, allowed):
+            mine = share * m / logs.propensity
+            z[name] = np.where(arm, mine, z.get(name, 0.0))
+    rates = {
+        name: growth(values[part == 1]) if (part == 1).any() else 0.0 for name, values in z.items()
+    }
+    best = max(rates, key=lambda name: rates[name])
+    return f"{best} among the candidates", z[best][part == 2]
+
+
+def _among_candidates(
+    logs: LoggedData, sets: Candidates, fit: IntArray, allowed: Mask
+) -> Iterator[tuple[str, FloatArray]]:
+    """By name, (n,) m of each row's item, fitted on some of the rows."""
+    size, request = len(logs.catalogue), logs.context
+    each = np.bincount(request[fit], minlength=len(sets)).astype(np.float64)[sets.request]
+    shown = np.bincount(logs.action[fit], minlength=size).astype(np.float64)
+    may = allowed[sets.items].astype(np.float64)
+    offered = np.bincount(sets.items, each * may, minlength=size)
+    mean = len(fit) / max(float(offered.sum()), 1.0)
+    options = {"even": may, "frequencies": may * ((shown + mean) / (offered + 1))[sets.items]}
+    if sets.pi0 is not None:
+        expected = np.bincount(sets.items, each * sets.pi0, minlength=size)
+        options["pi0, corrected"] = sets.pi0 * ((shown + 5) / (expected + 5))[sets.items]
+    entry = sets.entry(request, logs.action)
+    for name, weights in options.items():
+        total = np.bincount(sets.request, weights, minlength=len(sets))[request]
+        yield name, np.where(total > 0, weights[entry] / np.where(total > 0, total, 1.0), 0.0)

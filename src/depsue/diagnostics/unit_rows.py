@@ -24,7 +24,7 @@ import numpy as np
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.folds import fold_of_keys, keys_of_ids
 from depsue.data.logs import LoggedData
-from depsue.errors import DataError, require_delta
+from depsue.errors import DataError, require, require_delta
 from depsue.plural import counted
 from depsue.protocols import Policy
 
@@ -94,6 +94,13 @@ def check_unit_rows(rows: LoggedData, policy: Policy, *, delta: float = DELTA) -
     require_delta(delta)
     if rows.unit is None or rows.units is None:
         return UnitRowsReport(True, len(rows), len(rows), (), (), delta)
+    require(
+        not getattr(policy, "rests_on_choice", False),
+        "whether the number of rows of a unit depends on what it was shown is tested by pi0's "
+        "probabilities of all candidates",
+        found="a pi0 of which only the chosen items' are known",
+        cure="promise the first row of each unit (--units first-row, units='first row')",
+    )
     rows = _fewer(rows)
     unit, units = np.asarray(rows.unit), np.asarray(rows.units)
     place = rows.place_in_unit
@@ -137,7 +144,7 @@ def require_unit_rows(rows: LoggedData, policy: Policy, *, delta: float = DELTA)
 
 def _fewer(rows: LoggedData) -> LoggedData:
     """All rows of some units, where contexts x actions would be too many."""
-    most = max(1, MOST_PAIRS // len(rows.catalogue))
+    most = max(1, MOST_PAIRS // rows.requests.width(len(rows.catalogue)))
     if len(rows.contexts) <= most or rows.units is None or rows.unit is None:
         return rows
     share = max(most / len(rows.contexts), 1e-6)
@@ -157,11 +164,15 @@ class _Inputs:
     def __init__(self, rows: LoggedData, policy: Policy) -> None:
         self._rows, features = rows, rows.catalogue.features
         size = len(rows.catalogue)
-        self._pi = np.concatenate([pi for _, pi in policy.distributions(rows.requests)])
+        self._pi = np.zeros((len(rows.contexts), rows.requests.width(size)))
+        for piece, pi in policy.distributions(rows.requests):
+            self._pi[piece, : pi.shape[1]] = pi
         self._pi = self._pi / self._pi.sum(axis=1, keepdims=True)
+        self._items = rows.requests.places(size).items
+        self._place = rows.requests.place(rows.action, rows.context)
         self._x = _directions(rows.contexts)
         self._e = np.zeros((size, 0)) if features is None else _directions(features)
-        cells = rows.context.astype(np.int64) * size + rows.action
+        cells = rows.context.astype(np.int64) * self._pi.shape[1] + self._place
         self._cells, self._cell = np.unique(cells, return_inverse=True)
 
     def guess(self, later: FloatArray, place: IntArray, learn: Mask) -> FloatArray:
@@ -191,11 +202,16 @@ class _Inputs:
         d, width = self._x.shape[1], self._e.shape[1]
         of_item = model[1 + d : 1 + d + width]
         of_both = model[1 + d + width :].reshape(d, width)
-        score = by_action + (of_item + self._x @ of_both) @ self._e.T
+        directions = of_item + self._x @ of_both
+        if rows.candidates is None:
+            score = by_action + directions @ self._e.T
+        else:
+            products = np.einsum("uk,ulk->ul", directions, self._e[self._items])
+            score = by_action[self._items] + products
         score.reshape(-1)[self._cells] += by_cell
         mean = (self._pi * score).sum(axis=1)
-        context, action = rows.context[scored], rows.action[scored]
-        return np.asarray(score[context, action] - mean[context])
+        context, place = rows.context[scored], self._place[scored]
+        return np.asarray(score[context, place] - mean[context])
 
 
 def _directions(values: FloatArray) -> FloatArray:
