@@ -27,7 +27,7 @@ from depsue.data import Catalogue, hashes
 from depsue.data.mapping import EstimatedPropensities, LogMapping
 from depsue.data.reading import Source, read_mapped
 from depsue.errors import ConfigError, DataError, DepsueError
-from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.policies import ChosenPolicy, Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
 from depsue.testing.splits import split
@@ -158,7 +158,9 @@ def test_rows_of_another_policy_a_control_variate_and_a_failing_first_level() ->
 
 
 def test_what_the_logs_alone_know_can_be_a_part() -> None:
-    expected, streamed = both(Rules(PROMISES), levels=MixtureLadder((None, NOVEL), SHARES[1:]))
+    expected, streamed = both(
+        Rules(PROMISES), levels=MixtureLadder((ChosenPolicy(NOVEL.n_actions), NOVEL), SHARES[1:])
+    )
     assert_same(asdict(expected), asdict(streamed))
 
 

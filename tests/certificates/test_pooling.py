@@ -233,6 +233,9 @@ def test_rounds_ended_by_choice_and_slices_that_are_too_small_are_left_out() -> 
     one = pooled(newest, base, [earlier[0], ended[1]])
     assert one is not None and [stratum.round for stratum in one.folds.strata] == [0, 2]
     assert pooled(*campaign(5, 60)) is None
+    few = replace(earlier[0], logs=earlier[0].logs.take(np.arange(2)))  # no slice at all
+    beside = pooled(newest, base, [few, earlier[1]])
+    assert beside is not None and [stratum.round for stratum in beside.folds.strata] == [1, 2]
     assert pooled(newest, base, []) is None
 
 

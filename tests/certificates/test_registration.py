@@ -232,3 +232,50 @@ def test_what_was_declared_fresh_stays_declared() -> None:
     given = columns(seed=1, timed=True)
     assert not reads.register(LoggedData.from_arrays(**given)).declared_fresh
     assert reads.register(encoded(given, "r_max"), fresh=True).declared_fresh
+
+
+def _banners(seed: int, *, shares: tuple[float, ...] = (0.5, 0.3, 0.2)) -> LoggedData:
+    """Three items, no context, no times: all that names a row is its number."""
+    draw, n = np.random.default_rng(seed), 3000
+    action = draw.choice(3, n, p=shares)
+    return LoggedData.from_arrays(
+        contexts=np.zeros((n, 1)),
+        actions=action,
+        rewards=(draw.random(n) < 0.2).astype(float),
+        propensities=np.array(shares)[action],
+        catalogue=Catalogue.of(range(3)),
+        r_max=1.0,
+    )
+
+
+@pytest.mark.parametrize("dropped", [1, 30, 600])
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_that_nothing_tells_apart_are_declared_to_be_new(dropped: int, named: bool) -> None:
+    """Sorted anew and less a few rows, they had folds of their own, at full delta each time."""
+    logs, reads = _banners(0), Reads()
+    first = reads.register(logs)
+    order = np.random.default_rng(1).permutation(len(logs))[dropped:]
+    again = logs.take(order)
+    if named:  # ids that were made up since
+        again = replace(
+            again,
+            decision=np.random.default_rng(2).integers(2**63, size=len(order), dtype=np.uint64),
+        )
+    try:
+        assert reads.register(again).family == first.family
+    except ConfigError as problem:
+        assert "declare" in str(problem) and "fresh" in str(problem)
+    else:
+        raise AssertionError("these rows were taken for others, or for the same in another order")
+
+
+def test_other_contents_times_or_a_declaration_tell_rows_apart() -> None:
+    logs, reads = _banners(0), Reads()
+    families = [reads.register(logs).family]
+    families.append(reads.register(_banners(1, shares=(0.6, 0.3, 0.1))).family)  # of another pi0
+    declared = reads.register(_banners(2), fresh=True)
+    assert declared.declared_fresh
+    assert len({*families, declared.family}) == 3
+    timed = [replace(_banners(k), time=k + np.arange(3000) / 3000) for k in (3, 4)]
+    clocked = Reads()
+    assert len({clocked.register(each).family for each in timed}) == 2

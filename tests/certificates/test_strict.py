@@ -26,7 +26,7 @@ from depsue.certificates.promise_test import PromiseTest
 from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError, PolicyError
-from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
+from depsue.policies import ChosenPolicy, Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.promises import Floor, Promise
 from depsue.savable import hash_of
 from depsue.testing.bounds import binomial_tail
@@ -259,7 +259,7 @@ def test_paired_terms_of_a_mixture_with_pi0_are_never_negative(rho: float) -> No
 
 
 def test_naive_safe_exploration_is_certain_on_few_rows() -> None:
-    levels = MixtureLadder((None, NOVEL), np.array([[0.95, 0.05]]))
+    levels = MixtureLadder((ChosenPolicy(NOVEL.n_actions), NOVEL), np.array([[0.95, 0.05]]))
     terms = certify(levels, folds_of(rows(np.random.default_rng(12), 30)), PAIRED, Reads())
     assert terms.verdicts[0].mean == pytest.approx(0.0, abs=1e-12)
 
@@ -317,14 +317,14 @@ def test_policies_have_hashes() -> None:
     assert hash_of(OwnPolicy(lambda x: np.full((len(x), 3), 1 / 3), 3)) is None
 
 
-def test_a_level_with_a_part_that_only_the_logs_know_cannot_be_built() -> None:
-    levels = MixtureLadder((None, NOVEL), np.array([[0.9, 0.1]]))
+def test_what_pi0_chose_is_a_part_like_others() -> None:
+    levels = MixtureLadder((ChosenPolicy(NOVEL.n_actions), NOVEL), np.array([[0.9, 0.1]]))
     logs = rows(np.random.default_rng(17), 100)
     certificate: Certificate = certify(levels, folds_of(logs), PAIRED, Reads())
-    assert certificate.policy is None
+    assert certificate.policy == hash_of(levels.policy(0)) is not None
     assert PromiseTest(logs, PAIRED, 0.05).evidence(levels.parts).weights[0].tolist() == [1.0] * 100
-    with pytest.raises(PolicyError, match=r"cannot be built.*not callable.*your own policy"):
-        levels.policy(0)
+    with pytest.raises(PolicyError, match=r"has no distributions.*probability of every candidate"):
+        next(levels.policy(0).distributions(logs.requests))
 
 
 REFUSED: list[tuple[Callable[[], object], str]] = [

@@ -70,7 +70,7 @@ def certified(**rules: Any) -> Certificate:
 
 
 def policy_of(certificate: Certificate) -> Mixture:
-    return Mixture(LEVELS.parts, certificate.shares)  # type: ignore[arg-type]
+    return Mixture(LEVELS.parts, certificate.shares)
 
 
 MADE = certified()

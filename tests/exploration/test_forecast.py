@@ -22,7 +22,8 @@ from depsue.exploration.headroom import (
     likely,
     margins,
 )
-from depsue.policies import naive_safe_exploration
+from depsue.policies import Mixture, Uniform, naive_safe_exploration
+from depsue.policies.base import whole
 from depsue.promises import Floor, Promise
 from depsue.rewards import Blend, fit_linear
 from depsue.world import World
@@ -122,9 +123,20 @@ def test_exposure_stays_within_its_limits_however_strongly_q_hat_decides(world: 
     parts = known.new_parts(replace(SETTINGS, even=0.0, least=0.1, most=0.15))
     assert len(parts) == 4  # strengths, once the items have been shown
     for part in parts:
-        pi = part.policy.probabilities(world.contexts)  # type: ignore[union-attr]
+        pi = whole(part.policy, world.contexts)
         shares = pi[:, world.catalogue.novel].mean(axis=0)
         assert shares.min() > 0.095 and shares.max() < 0.155
+
+
+def test_old_parts_show_nothing_new_also_beside_a_holdout(world: World) -> None:
+    pi0, novel = world.logging_policy, world.catalogue.novel
+    deployed = naive_safe_exploration(Mixture([pi0, Uniform(~novel)], [0.5, 0.5]), world.catalogue)
+    for served in (deployed, Mixture([deployed, pi0], [0.95, 0.05])):
+        rows = world.deploy(served, 4000, round=1)
+        known = Forecast(rows, Blend([fit_linear(rows)]), pi0, served, clip=20.0, seed=0)
+        parts = known.old_parts(0.1)
+        assert parts[1].policy is deployed.parts[0]
+        assert all(known.exposure_of(part.policy)[novel].sum() == 0 for part in parts[:5])
 
 
 def test_what_is_forecast_of_a_policy_is_what_it_earns(world: World, logs: LoggedData) -> None:
@@ -136,14 +148,14 @@ def test_what_is_forecast_of_a_policy_is_what_it_earns(world: World, logs: Logge
     for known in (called, logged):
         assert known.pi0_values[0] == pytest.approx(truth, rel=0.05)
     for part in called.old_parts(0.0)[:8]:
-        assert part.policy is not None
         value = world.value(part.policy)
         assert part.sums[0].observed == pytest.approx(value, rel=0.08)
     for part in logged.old_parts(0.0):
-        if part.policy is None or part.pi0_share == 0:
-            continue
         share = part.pi0_share
-        value = share * truth + (1 - share) * world.value(part.policy)
+        if share == 0:
+            continue
+        beside = 0.0 if share == 1 else world.value(part.policy)
+        value = share * truth + (1 - share) * beside
         assert part.sums[0].observed == pytest.approx(value, rel=0.1)
 
 

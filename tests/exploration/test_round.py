@@ -84,6 +84,22 @@ def test_too_few_rows_give_the_level_that_is_certain(world: World) -> None:
     assert result.novelty == pytest.approx(0.05)
 
 
+def test_what_is_certain_is_even_over_new_items_whatever_q_hat_prefers(world: World) -> None:
+    logs, novel = world.deploy(world.logging_policy, 600, round=0), world.catalogue.novel
+    settings = replace(SETTINGS, even=0.0, least=0.09, most=0.11)
+    inputs = RoundInputs(split(logs, "test", settings.fractions), world.logging_policy)
+    prospect = look_ahead(inputs, replace(settings, least=0.0, most=1.0), seed=0)
+    learned = prospect.forecast.exposure_of(prospect.frozen().new)[novel]
+    assert learned.max() > 2 / novel.sum(), "q-hat has its favourites among the ten"
+    result = result_of(world, logs, settings)
+    assert result.choice.what == "certain" and result.choice.even
+    shown = prospect.forecast.exposure_of(result.policy)[novel]
+    assert shown == pytest.approx(np.full(10, 0.05 / 10)), "within the declared limits, too"
+    expected = result.candidate.expected
+    assert expected.even is not None
+    assert result.choice.value == pytest.approx(0.95 * expected.logging + 0.05 * expected.even)
+
+
 def test_an_absolute_floor_that_nothing_reaches_gives_pi0(world: World, logs: LoggedData) -> None:
     promise = Promise(Floor(ratio=None, absolute=0.9))
     result = result_of(world, logs, replace(SETTINGS, promises=(promise,)))
@@ -202,10 +218,10 @@ def test_wrong_propensities_are_refused(world: World, logs: LoggedData) -> None:
         result_of(world, wrong)
 
 
-def test_without_a_pi0_that_can_be_called_nothing_is_certified(logs: LoggedData) -> None:
+def test_without_a_pi0_nothing_is_certified(logs: LoggedData) -> None:
     inputs = RoundInputs(split(logs, "test", SETTINGS.fractions), None)
     candidate = look_ahead(inputs, SETTINGS, seed=0).frozen()
-    with pytest.raises(ConfigError, match="a pi0 that can be called"):
+    with pytest.raises(ConfigError, match="certified with a pi0, which may have to serve"):
         certify_round(candidate, inputs, SETTINGS, reads=Reads())
 
 

@@ -78,4 +78,5 @@ class TestOwnCallable(PolicyConformance):
 class TestNetworkInManyChunks(TestNetwork):
     @pytest.fixture(autouse=True)
     def small_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(base, "CHUNK_ENTRIES", 12)
+        for name in ("CHUNK_ENTRIES", "CHUNK_CANDIDATES"):
+            monkeypatch.setattr(base, name, 12)

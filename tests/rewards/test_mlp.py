@@ -11,7 +11,7 @@ from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError, FileError
 from depsue.policies import ScoreTable
 from depsue.rewards import CQL, MlpRewardModel, OwnRewardModel, RewardSettings, fit_rewards
-from depsue.rewards.mlp import AllPairs, BatchedMlp
+from depsue.rewards.mlp import Adam, AllPairs, BatchedMlp
 from depsue.world import SyntheticSettings, World, synthetic_world
 
 QUICK = RewardSettings(max_epochs=8)
@@ -60,6 +60,36 @@ def test_pairs_and_whole_rows_agree(logs: LoggedData, model: MlpRewardModel) -> 
     np.testing.assert_allclose(pairs, whole[logs.context, logs.action], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("hidden", [(6,), (6, 4), (6, 4, 3)])
+def test_pairs_are_the_same_in_any_order_and_on_any_number_of_threads(
+    hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(0)
+    contexts = draw.normal(3, 2, size=(500, 3)).astype(np.float32)
+    features = draw.normal(-1, 3, size=(7000, 5)).astype(np.float32)
+    mlp = BatchedMlp.initial(contexts, features, members=2, hidden=hidden, seed=0)
+    model = MlpRewardModel(mlp, features, 2.0, "optimistic")
+    actions, rows = draw.integers(0, 7000, 6000), np.sort(draw.integers(0, 500, 6000))
+    whole = model.predict(contexts)[rows, actions]
+    monkeypatch.setattr("depsue.rewards.mlp.PAIRS_A_TASK", 3000)
+    monkeypatch.setattr("depsue.rewards.mlp.PAIRS_AT_ONCE", 1000)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    alone = model.predict_pairs(contexts, actions, rows)
+    np.testing.assert_allclose(alone, whole, atol=1e-6)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    np.testing.assert_array_equal(model.predict_pairs(contexts, actions, rows), alone)
+    mixed = draw.permutation(6000)  # pairs of a block are no neighbours any more
+    shuffled = model.predict_pairs(contexts, actions[mixed], rows[mixed])
+    np.testing.assert_allclose(shuffled, alone[mixed], atol=1e-6)
+    few = np.arange(0, 6000, 3000)
+    np.testing.assert_allclose(
+        model.predict_pairs(contexts[rows[few]], actions[few]), alone[few], atol=1e-6
+    )
+    more = np.tile(np.arange(6000), 2)  # more pairs than actions: their part is worked out once
+    held = model.predict_pairs(contexts, actions[more], rows[more])
+    np.testing.assert_allclose(held, alone[more], atol=1e-6)
+
+
 def test_min_is_below_mean_and_both_are_of_the_members(
     logs: LoggedData, model: MlpRewardModel
 ) -> None:
@@ -88,6 +118,22 @@ def test_members_are_trained_apart(logs: LoggedData) -> None:
             mlp.scale,
         )
         torch.testing.assert_close(AllPairs(alone, e)(x)[0], together[j])
+
+
+def test_adam_is_that_of_torch_bit_for_bit() -> None:
+    draw = torch.Generator().manual_seed(0)
+    mine = [torch.randn(shape, generator=draw).requires_grad_() for shape in ((4, 3), (3,))]
+    theirs = [parameter.detach().clone().requires_grad_() for parameter in mine]
+    adam, reference = Adam(mine, 1e-3), torch.optim.Adam(theirs, lr=1e-3)
+    for _ in range(30):
+        x = torch.randn(5, 4, generator=draw)
+        losses = [((x @ w).relu() + b).square().mean() for w, b in (mine, theirs)]
+        adam.step(torch.autograd.grad(losses[0], mine))
+        reference.zero_grad()
+        losses[1].backward()  # type: ignore[no-untyped-call]
+        reference.step()
+    for one, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 def test_cql_pushes_down_what_was_not_logged(world: World, logs: LoggedData) -> None:

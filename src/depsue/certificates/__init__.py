@@ -19,6 +19,13 @@ from depsue.certificates.paper import paper_certificate
 from depsue.certificates.pooling import LoggedRound, Pool, pooled
 from depsue.certificates.registration import CountsReads, KnownLog, Reads, placed
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
+from depsue.certificates.spill_over import (
+    SpillOver,
+    SpillOverCertificate,
+    SpillOverReport,
+    certify_spill_over,
+    check_spill_over,
+)
 from depsue.certificates.strict import Account, certify
 from depsue.certificates.terms import Ceiling, ceiling, safety_terms, surplus
 from depsue.certificates.tuning import tuned
@@ -44,6 +51,9 @@ __all__ = [
     "Registration",
     "Rules",
     "Served",
+    "SpillOver",
+    "SpillOverCertificate",
+    "SpillOverReport",
     "Stake",
     "Stratum",
     "StreamedFold",
@@ -53,6 +63,8 @@ __all__ = [
     "Verification",
     "ceiling",
     "certify",
+    "certify_spill_over",
+    "check_spill_over",
     "clopper_pearson",
     "declared_units",
     "earned",

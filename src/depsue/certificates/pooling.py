@@ -47,7 +47,7 @@ from depsue.data.identity import identities, keyed_folds, keyed_hash
 from depsue.data.keys import mix64
 from depsue.data.logs import LoggedData, joined
 from depsue.policies import BasePolicy, Mixture
-from depsue.policies.cached import CachedPolicy
+from depsue.policies.cached import NOWHERE, CachedPolicy
 from depsue.protocols import Policy
 from depsue.savable import hash_of
 
@@ -128,7 +128,7 @@ def pooled(newest: Folds, base: Policy, earlier: Sequence[LoggedRound]) -> Pool 
             if taken
         ]
     )
-    contexts = joined([select, certify]).contexts
+    contexts = joined([select, certify]).contexts if select.candidates is None else NOWHERE
     mixture = Mixture([past.policy for past, _, _ in strata], shares)
     policy = CachedPolicy(mixture, contexts)
     return Pool(

@@ -15,6 +15,7 @@ from depsue.certificates.terms import LimitedTerms, ZeroMean, largest_term, safe
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
 from depsue.estimators.weights import importance_weights
+from depsue.policies.chosen import ChosenPolicy
 from depsue.promises import Promise
 from depsue.protocols import BoundValue, Policy
 
@@ -45,21 +46,23 @@ class PromiseTest:
         self._logging_policy = logging_policy
         self._pi0: Evidence | None = None
 
-    def evidence(self, parts: Sequence[Policy | None]) -> Evidence:
-        """What the rows say of each part; None stands for the policy that logged them.
+    def evidence(self, parts: Sequence[Policy]) -> Evidence:
+        """What the rows say of each part.
 
         The first call looks at pi0 too, where terms are paired with it: one pass over the rows.
         """
         asked, clips = list(parts), [self._rules.clip] * len(parts)
         with_pi0 = self._pi0 is None and any(map(self._rules.pairs, self._rules.promises))
         if with_pi0:
-            asked, clips = [self._logging_policy, *asked], [self._rules.largest, *clips]
+            pi0 = self._logging_policy or ChosenPolicy(len(self._rows.catalogue))
+            asked, clips = [pi0, *asked], [self._rules.largest, *clips]
         weights = np.stack([self._weights(part) for part in asked])
         control = self._rules.control
         controls = None
         if control is not None:
-            callable_parts = [control.base if part is None else part for part in asked]
-            controls = control.of(callable_parts, self._rows, clips)
+            if with_pi0 and self._logging_policy is None:
+                asked[0] = control.base
+            controls = control.of(asked, self._rows, clips)
         if with_pi0:
             self._pi0 = Evidence(weights[0], None if controls is None else controls[0])
             weights, controls = weights[1:], None if controls is None else controls[1:]
@@ -131,9 +134,9 @@ class PromiseTest:
             return 0.0
         return min(max(float(((values - values.mean()) * zero).mean()) / variance, 0.0), 1.0)
 
-    def _weights(self, part: Policy | None) -> FloatArray:
-        if part is None:
-            return np.ones(len(self._rows))
+    def _weights(self, part: Policy) -> FloatArray:
+        if isinstance(part, ChosenPolicy):  # a row knows what it counts for pi0
+            return part.row_probabilities(self._rows) / self._rows.propensity
         if self._rules.marginal is not None:
             return self._rules.marginal.weights(part, self._rows)
         return importance_weights(part, self._rows)

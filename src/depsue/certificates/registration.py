@@ -106,6 +106,7 @@ def placed(
     if not shared and extends is not None:
         return extends
     if not shared:
+        _require_told_apart(sketch, known, fresh=fresh)
         drawn, own = secret is None, draw_secret() if secret is None else secret
         if first is not None and first.kind == sketch.kind == "unit":
             drawn, own = first.drawn, first.secret
@@ -154,6 +155,21 @@ def placed(
             else ""
         ),
     )
+
+
+def _require_told_apart(sketch: LogSketch, known: Sequence[KnownLog], *, fresh: bool) -> None:
+    """Refuse rows of which nothing could tell that they are known, unless declared to be new."""
+    if fresh:
+        return
+    alike = next((log for log in known if not log.may_return and sketch.may_be(log.sketch)), None)
+    if alike is not None:
+        raise ConfigError(
+            "rows without times and ids, of few different contents, are declared new: nothing "
+            "would tell them from known rows that were sorted anew",
+            found=f"contents that occur as often as in {alike.name}, by chance or not",
+            cure="name the column of times, or of the decisions' ids; or, if no row was registered "
+            "before, declare it (fresh, --fresh): certificates then list it as an assumption",
+        )
 
 
 WAYS = {

@@ -25,15 +25,14 @@ from depsue.certificates.terms import (
 )
 from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
-from depsue.data.requests import Requests
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import PolicyError, is_real, require, require_delta, require_positive, short
+from depsue.errors import is_real, require, require_delta, require_positive, short
 from depsue.estimators import MIPS
 from depsue.estimators.weights import distributions
 from depsue.policies import BasePolicy, Mixture
 from depsue.policies.base import whole
 from depsue.promises import Promise, checked_promises
-from depsue.protocols import Policy, RewardModel
+from depsue.protocols import Policy, RewardModel, predicted
 
 ANY_LENGTH = ("betting", "smoothing")
 """Bounds that hold whenever a round ends, and for whatever reason."""
@@ -93,10 +92,10 @@ class Control:
         require_drawn_by(self.base, logs)
         mean = np.empty((len(parts), len(logs.contexts)))
         for piece, drawn in distributions(self.base, logs):
-            contexts = logs.contexts[piece]
-            q = np.clip(self.model.predict(contexts), 0.0, self.most)
+            requests = logs.requests[piece]
+            q = np.clip(predicted(self.model, requests), 0.0, self.most)
             for place, (part, clip) in enumerate(zip(parts, clips, strict=True)):
-                pi = drawn if part is self.base else whole(part, Requests(contexts))
+                pi = drawn if part is self.base else whole(part, requests)
                 shown = np.minimum(pi, clip * drawn)
                 mean[place, piece] = np.einsum("ca,ca->c", shown, q, dtype=np.float64)
         pairs = (logs.action, logs.context)
@@ -118,11 +117,12 @@ class MixtureLadder:
     """Policies in the order in which they are tested, safest first: mixtures of the same parts.
 
     Args:
-        parts: the policies that are mixed; None stands for the policy that logged the rows.
+        parts: the policies that are mixed; `ChosenPolicy` stands for the one that logged the rows,
+            where no more of it is known than that.
         shares: (L, parts) shares of each level, which sum to 1.
     """
 
-    parts: tuple[Policy | None, ...]
+    parts: tuple[Policy, ...]
     shares: FloatArray
 
     def __post_init__(self) -> None:
@@ -145,14 +145,7 @@ class MixtureLadder:
 
     def policy(self, level: int) -> BasePolicy:
         """The policy of one level."""
-        if None in self.parts:
-            raise PolicyError(
-                "a level with a part that only the logs know cannot be built",
-                found="the policy that logged the rows is a part, and is not callable",
-                cure="serve the other parts with their shares and your own policy with the rest",
-            )
-        parts = [part for part in self.parts if part is not None]
-        shown = [(p, s) for p, s in zip(parts, self.shares[level], strict=True) if s > 0]
+        shown = [(p, s) for p, s in zip(self.parts, self.shares[level], strict=True) if s > 0]
         if len(shown) == 1 and isinstance(shown[0][0], BasePolicy):
             return shown[0][0]
         return Mixture([p for p, _ in shown], [s for _, s in shown])

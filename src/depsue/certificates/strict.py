@@ -112,9 +112,9 @@ def certify(
         path=tuple(tuple(float(share) for share in shares) for shares in ladder.shares[:tested]),
         tested=tested,
         listed=len(ladder.shares),
-        policy=None if None in ladder.parts else hash_of(ladder.policy(level)),
+        policy=hash_of(ladder.policy(level)),
         verdicts=best,
-        assumptions=_assumptions(folds, rules),
+        assumptions=_assumptions(folds, rules, ladder),
         units=folds.units,
         group=folds.group,
         control=None if rules.control is None else dict(rules.control.coefficients),
@@ -211,7 +211,7 @@ class _Reading:
     def __init__(
         self,
         rows: LoggedData | StreamedFold,
-        parts: Sequence[Policy | None],
+        parts: Sequence[Policy],
         rules: Rules,
         delta: float,
         logging_policy: Policy | None,
@@ -448,10 +448,12 @@ def _estimated(rows: LoggedData | StreamedFold) -> bool:
     """Whether the propensities of these rows were estimated."""
     if isinstance(rows, LoggedData):
         return rows.estimating is not None
-    return rows.stream.mapping.estimated is not None
+    return rows.stream.mapping.estimates
 
 
-def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
+def _assumptions(
+    folds: Folds | StreamedFolds, rules: Rules, ladder: MixtureLadder
+) -> tuple[str, ...]:
     """What the verdict rests on, in words."""
     rows = folds.certify
     words = [
@@ -476,6 +478,7 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
             "rows of one unit are the sample; units are independent, and the promise is about the "
             "mean over units"
         )
+    words += _on_requests(rows, ladder)
     words += words_on_units(folds.units)
     words.append("what is served meets the same users and rewards as the logs")
     if columns := sorted({p.segment[0] for p in rules.promises if p.segment is not None}):
@@ -533,6 +536,29 @@ def _assumptions(folds: Folds | StreamedFolds, rules: Rules) -> tuple[str, ...]:
     return (*words, *rules.assumptions)
 
 
+def _on_requests(rows: LoggedData | StreamedFold, ladder: MixtureLadder) -> list[str]:
+    """What a verdict rests on where requests bring candidates, or pi0's choice, in words."""
+    words = []
+    sets = rows.candidates if isinstance(rows, LoggedData) else None
+    if sets is not None:
+        words.append(
+            "requests bring candidates as they did while the rows were logged: another retrieval "
+            "or another stock makes other requests"
+        )
+        if sets.pi0 is not None:
+            words.append(
+                "pi0's probabilities of the candidates, as requests bring them, are those that it "
+                "shows them with"
+            )
+    if any(getattr(part, "rests_on_choice", False) for part in ladder.parts):
+        words += [
+            "pi0 shows what it says that it chose, with the probability that it says",
+            "fact: in rows that pi0 drew only old items count beside pi0, in others only new ones, "
+            "so each item counts once",
+        ]
+    return words
+
+
 def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
     """What no ledger can see, in words."""
     registration = folds.registration
@@ -542,6 +568,15 @@ def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
         "nobody looked at the rewards of the certifying rows before all was fixed, although these "
         "rows are older than the candidate",
     ]
+    if registration.kind == "unit":
+        words.append(
+            "the ids of units, which folds hang on, were given without knowing rewards, and a unit "
+            "has the same id in every round"
+        )
+    if registration.kind == "decision":
+        words.append(
+            "the ids of decisions, which folds hang on, were given without knowing rewards"
+        )
     if not registration.drawn:
         words.append("the secret of the folds was given, not drawn: it was chosen without the rows")
     if registration.declared_fresh:

@@ -99,6 +99,12 @@ class MIPS:
 
     def _check(self, logs: LoggedData) -> None:
         require(
+            logs.candidates is None,
+            "MIPS groups the actions of a whole catalogue",
+            found="logs whose requests bring candidates of their own",
+            cure="use weights of single actions: IPS, DR",
+        )
+        require(
             len(self.groups) == len(logs.catalogue),
             "groups must be one integer or string per action",
             found=f"{len(self.groups)} groups for {len(logs.catalogue)} actions",

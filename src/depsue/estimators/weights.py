@@ -19,14 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData
+from depsue.data.requests import Requests
 from depsue.data.terms import Terms
 from depsue.errors import NovelMassWarning, PolicyError, require, short
-from depsue.protocols import Estimate, Policy, RewardModel
+from depsue.protocols import Estimate, Policy, RewardModel, predicted
 
 SLACK = 1e-6
 """Predictions may leave [0, r_max] by this share of r_max (rounding), and are then moved in."""
+LARGEST_TABLE = 1 << 22
+"""Probabilities that are held at once."""
 NEGLIGIBLE = 1e-12
 """Mass on unseen actions up to here is rounding: no warning."""
 
@@ -34,7 +37,11 @@ NEGLIGIBLE = 1e-12
 def importance_weights(policy: Policy, logs: LoggedData) -> FloatArray:
     """(n,) w_i = pi(a_i | x_i) / p_i, where p_i is the row's own propensity."""
     check_actions(policy, logs)
-    chosen = np.exp(policy.log_prob(logs.requests, logs.action, logs.context))
+    ask = getattr(policy, "row_probabilities", None)  # of every BasePolicy
+    if ask is None:
+        chosen = np.exp(policy.log_prob(logs.requests, logs.action, logs.context))
+    else:
+        chosen = ask(logs)
     weights: FloatArray = np.asarray(chosen, dtype=np.float64) / logs.propensity
     return weights
 
@@ -76,10 +83,16 @@ class UnseenByRound:
         self.actions = np.flatnonzero(hidden.any(axis=0))
         self._hidden = hidden[:, self.actions].T.astype(np.float64)
 
-    def of(self, columns: FloatArray) -> FloatArray:
-        """(c, rounds) sums over the unseen actions of each round, from (c, k) at `actions`."""
-        sums: FloatArray = np.asarray(columns, dtype=np.float64) @ self._hidden
-        return sums
+    def of(self, table: FloatArray, requests: Requests) -> FloatArray:
+        """(c, rounds) sums over the unseen actions of each round, from (c, L) values."""
+        if requests.sets is None:
+            columns = np.asarray(table[:, self.actions], dtype=np.float64)
+            sums: FloatArray = columns @ self._hidden
+            return sums
+        hidden = np.zeros((self._hidden.shape[1], len(self._logs.catalogue)))
+        hidden[:, self.actions] = self._hidden.T
+        places = requests.places(hidden.shape[1])
+        return np.stack([(table * places.pick(of_round)).sum(axis=1) for of_round in hidden], 1)
 
     def average(self, sums: FloatArray) -> float:
         """The mean over rows (or units) of (u, rounds) sums, each row at its own round."""
@@ -93,7 +106,7 @@ def unseen(policy: Policy, logs: LoggedData) -> Unseen:
         check_actions(policy, logs)
         return Unseen(rounds.actions, 0.0)
     mass = np.concatenate(
-        [rounds.of(pi[:, rounds.actions]) for _, pi in distributions(policy, logs)]
+        [rounds.of(pi, logs.requests[piece]) for piece, pi in distributions(policy, logs)]
     )
     return Unseen(rounds.actions, rounds.average(mass))
 
@@ -102,10 +115,19 @@ def mass_on(policy: Policy, logs: LoggedData, actions: IntArray) -> float:
     """The policy's probability of the given actions, averaged over rows (or units)."""
     if len(actions) == 0:
         return 0.0
-    mass = np.empty(len(logs.contexts))
+    mass, chosen = np.empty(len(logs.contexts)), np.zeros(len(logs.catalogue), dtype=bool)
+    chosen[actions] = True
     for piece, probabilities in distributions(policy, logs):
-        mass[piece] = probabilities[:, actions].sum(axis=1, dtype=np.float64)
+        mass[piece] = mass_of(probabilities, logs.requests[piece], chosen)
     return average(mass[logs.context], logs)
+
+
+def mass_of(table: FloatArray, requests: Requests, actions: Mask) -> FloatArray:
+    """(c,) the sums of (c, L) values over some actions, given as a mask over all A."""
+    if requests.sets is None:
+        return np.asarray(table[:, actions].sum(axis=1, dtype=np.float64))
+    mine = requests.places(len(actions)).pick(actions, False)
+    return np.asarray((table * mine).sum(axis=1, dtype=np.float64))
 
 
 def novelty_on(policy: Policy, logs: LoggedData) -> float:
@@ -113,9 +135,19 @@ def novelty_on(policy: Policy, logs: LoggedData) -> float:
     novel = logs.catalogue.novel
     weights = np.bincount(logs.context, logs.row_weights, minlength=len(logs.contexts))
     return sum(
-        float((weights[piece] * pi[:, novel].sum(axis=1)).sum())
-        for piece, pi in policy.distributions(logs.requests)
+        float((weights[piece] * mass_of(pi, logs.requests[piece], novel)).sum())
+        for piece, pi in _besides_pi0(policy, logs.requests)
     )
+
+
+def _besides_pi0(policy: Policy, requests: Requests) -> Iterator[tuple[slice, FloatArray]]:
+    """What a policy shows, without what pi0 chose where only that is known: nothing novel."""
+    if not getattr(policy, "rests_on_choice", False):
+        yield from policy.distributions(requests)
+        return
+    ask = policy.besides_pi0  # type: ignore[attr-defined]  # of every BasePolicy
+    for piece in requests.chunks(policy.n_actions, LARGEST_TABLE):
+        yield piece, ask(requests[piece])
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +171,10 @@ def model_sums(policy: Policy, logs: LoggedData, model: RewardModel) -> ModelSum
     value = np.empty(len(logs.contexts))
     unseen_value, mass = [], []
     for piece, probabilities in distributions(policy, logs):
-        predicted = predictions(model, logs, piece)
-        value[piece] = _sum_of_products(probabilities, predicted)
-        at_unseen = probabilities[:, rounds.actions]
-        unseen_value.append(rounds.of(at_unseen * predicted[:, rounds.actions]))
-        mass.append(rounds.of(at_unseen))
+        q, requests = predictions(model, logs, piece), logs.requests[piece]
+        value[piece] = _sum_of_products(probabilities, q)
+        unseen_value.append(rounds.of(probabilities * q, requests))
+        mass.append(rounds.of(probabilities, requests))
     return ModelSums(
         value[logs.context],
         rounds.average(np.concatenate(unseen_value)),
@@ -158,9 +189,10 @@ def distributions(policy: Policy, logs: LoggedData) -> Iterator[tuple[slice, Flo
 
 
 def predictions(model: RewardModel, logs: LoggedData, piece: slice) -> FloatArray:
-    """(c, A) q(x, a) for the distinct contexts in `piece` and every action."""
-    contexts = logs.contexts[piece]
-    return _checked(model.predict(contexts), (len(contexts), len(logs.catalogue)), logs.r_max)
+    """(c, L) q(x, a) for the distinct requests in `piece` and all of their candidates."""
+    requests = logs.requests[piece]
+    shape = (len(requests), requests.width(len(logs.catalogue)))
+    return _checked(predicted(model, requests), shape, logs.r_max)
 
 
 def logged_predictions(model: RewardModel, logs: LoggedData) -> FloatArray:
@@ -169,8 +201,8 @@ def logged_predictions(model: RewardModel, logs: LoggedData) -> FloatArray:
     return _checked(pairs, (len(logs),), logs.r_max)
 
 
-def _checked(predicted: Any, shape: tuple[int, ...], r_max: float) -> FloatArray:
-    values = np.asarray(predicted)
+def _checked(answers: Any, shape: tuple[int, ...], r_max: float) -> FloatArray:
+    values = np.asarray(answers)
     require(
         values.shape == shape,
         "a reward model must predict one value per context and action",

@@ -2,6 +2,9 @@
 
 Three things may be: the boldest level that passed, what is certain without data beside pi0, and
 pi0 itself. A plan ranks the same three, with what is likely to pass in place of what passed.
+
+What is certain shows the new items evenly, for nothing has shown yet that a model knows which of
+them are good: it is the paper's Naive Safe Exploration.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Literal
 import numpy as np
 
 from depsue.certificates import Certificate, UnitRows
+from depsue.data.checks import FloatArray
 from depsue.exploration.settings import BALANCED, ExploreSettings, worth
 
 CERTAIN_OF_UNITS: dict[UnitRows | None, str] = {
@@ -25,15 +29,43 @@ CERTAIN_OF_UNITS: dict[UnitRows | None, str] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """value / V(pi0) that is anticipated of pi_old, of pi_new and of pi0 itself."""
+    """value / V(pi0) that is anticipated.
+
+    Args:
+        old, new: of pi_old and of pi_new.
+        logging: of pi0 itself.
+        even: of an even choice among the new items, which is shown beside pi0 where no certificate
+            is needed; None of candidates that an older version trained: there pi_new was.
+    """
 
     old: float
     new: float
     logging: float
+    even: float | None = None
 
     def value(self, novelty: float, *, naive: bool = False) -> float:
-        """Of a mixture; `naive` has pi0 for pi_old."""
-        return (1 - novelty) * (self.logging if naive else self.old) + novelty * self.new
+        """Of a mixture; `naive` is of what needs no certificate: new items beside pi0."""
+        if not naive:
+            return (1 - novelty) * self.old + novelty * self.new
+        new = self.new if self.even is None else self.even
+        return (1 - novelty) * self.logging + novelty * new
+
+
+@dataclass(frozen=True, eq=False)
+class ExposureAhead:
+    """How often new items are forecast to be shown, on the requests that the forecast looks at.
+
+    At a level of novelty nu each action is shown in nu times its share of the decisions.
+
+    Args:
+        learned: (A,) how often a decision of pi_new shows each action.
+        even: (A,) how often one of the even choice does, which needs no certificate beside pi0.
+        likely: the boldest level that is likely to pass; None if none is.
+    """
+
+    learned: FloatArray
+    even: FloatArray
+    likely: float | None
 
 
 @dataclass(frozen=True)
@@ -45,12 +77,14 @@ class Choice:
         novelty: its nu.
         value: value / V(pi0) that is anticipated.
         why: in a sentence.
+        even: whether it shows the new items evenly, whatever a model says of them.
     """
 
     what: Literal["certified", "certain", "pi0"]
     novelty: float
     value: float
     why: str
+    even: bool = False
 
 
 PI0 = Choice("pi0", 0.0, 1.0, "pi0")
@@ -81,7 +115,10 @@ def choices(
         why = f"certified{on}: novelty {nu:.3f}, {how}"
         options.append(Choice("certified", nu, expected.value(nu), why))
     if certain > 0:
-        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0 is certain"
+        why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0, even over the new items"
+        if expected.even is None:
+            why = f"novelty {certain:.3f} beside pi0, new items as the reward model prefers them"
+        why += ", is certain"
         if certificate.kind == "estimated":
             why += " where pi0 is the table that was estimated"
         why += CERTAIN_OF_UNITS[certificate.units]
@@ -89,7 +126,8 @@ def choices(
             why += ", and nothing else passed"
         elif certain > certificate.novelty:
             why += ", and more than was certified"
-        options.append(Choice("certain", certain, expected.value(certain, naive=True), why))
+        value, even = expected.value(certain, naive=True), expected.even is not None
+        options.append(Choice("certain", certain, value, why, even))
     why = "pi0, which needs no certificate"
     options.append(Choice("pi0", 0.0, expected.value(0.0, naive=True), why))
 

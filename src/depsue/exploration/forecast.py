@@ -18,8 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,15 +27,17 @@ from depsue.certificates import Rules
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.errors import require
-from depsue.exploration.headroom import MixtureSums, Requirement, Sums
+from depsue.exploration.headroom import Requirement, Sums
 from depsue.exploration.learning import FIRST_NOVEL_STRENGTH, Calibration
+from depsue.exploration.parts import Basis, Candidate, Part, Tilt
 from depsue.exploration.settings import ExploreSettings
-from depsue.policies import Mixture, SoftmaxOfScores, Uniform
-from depsue.policies.base import whole
+from depsue.policies import BasePolicy, ByItem, Mixture, Uniform
+from depsue.policies.base import held, whole
 from depsue.policies.cached import single
-from depsue.policies.tilted import ModelSoftmax, Tilted, predicted
+from depsue.policies.chosen import ChosenPolicy
+from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.promises import Promise
-from depsue.protocols import Policy, RewardModel
+from depsue.protocols import Policy, RewardModel, predicted
 
 FEWEST_REWARDS = 20
 """Rows with a reward that a forecast takes, at least; with fewer nothing counts as likely."""
@@ -59,71 +60,19 @@ DOUBT = 0.5
 SCALINGS = 60
 
 
-Basis = Literal["pi0", "the last round's part", "uniform", "frequencies"]
-
-
-@dataclass(frozen=True)
-class Tilt:
-    """How a pi_old is made: a tilt of a policy by q-hat, beside a share of pi0.
-
-    Args:
-        of: pi0, the old part of the last round, or an even choice among what was shown: uniform,
-            or as often as it was shown.
-        strength: in standard deviations of q-hat; 0 for no tilt.
-        cap: where it levels off.
-        pi0_share: the share of pi0 beside it.
-    """
-
-    of: Basis = "pi0"
-    strength: float = 0.0
-    cap: float = 1.0
-    pi0_share: float = 0.0
-
-    def __str__(self) -> str:
-        share = self.pi0_share
-        mixed = f"{share:g} pi0 + {1 - share:g} " if share and self.of != "pi0" else ""
-        if self.strength == 0:
-            return f"{mixed}{self.of}"
-        return f"{mixed}{self.of} tilted by {self.strength:g} q-hat, cap {self.cap:g}"
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A pi_old or a pi_new.
-
-    Args:
-        policy: None for a pi0 that cannot be called.
-        sums: for each promise.
-        tilt: how a pi_old is made.
-        pi0_share: the share of a pi0 that cannot be called beside the policy.
-    """
-
-    policy: Policy | None
-    sums: tuple[Sums, ...]
-    tilt: Tilt = Tilt()
-    pi0_share: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """Two parts, and for each promise the sums of their mixtures."""
-
-    old: Part
-    new: Part
-    sums: tuple[MixtureSums, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class PromiseView:
-    """Contexts x actions as one promise sees them.
+    """Requests x candidates as one promise sees them.
 
     Args:
         promise: which.
-        share: (c,) how often each context occurs among its rows.
-        q: (c, A) mean rewards.
-        variance: (c, A) of the rewards, q (kappa - q).
+        share: (c,) how often each request occurs among its rows.
+        q: (c, L) mean rewards.
+        variance: (c, L) of the rewards, q (kappa - q).
         kappa: E[r^2] / E[r].
-        context, action, propensity: (m,) its rows; the context is a place among the c.
+        row: (m,) its rows: which they are among all.
+        context, place, propensity: (m,) of these the request, among the c, the place of the item
+            in it, and the propensity.
         left: (m,) r - q of each.
         counts_for: (m,) what each row counts for; they sum to 1.
         unfitted: (m,) which of them the reward model was not fitted on; None is all.
@@ -137,8 +86,9 @@ class PromiseView:
     q: FloatArray
     variance: FloatArray
     kappa: float
+    row: IntArray
     context: IntArray
-    action: IntArray
+    place: IntArray
     propensity: FloatArray
     left: FloatArray
     counts_for: FloatArray
@@ -208,8 +158,9 @@ class Forecast:
         calibrating: LoggedData | None = None,
         trust: float = 1.0,
     ) -> None:
-        most = MOST_PAIRS // len(select.catalogue)
-        most = min(max(most, FEWEST_CONTEXTS), MOST_CONTEXTS)
+        most = max(MOST_PAIRS // select.requests.width(len(select.catalogue)), FEWEST_CONTEXTS)
+        if select.candidates is None:  # else a request hardly comes twice, and few are few rows
+            most = min(most, MOST_CONTEXTS)
         self._see(select, model, most, seed, novel_model, calibrating, trust)
         self.clip = clip
         self.logging_policy, self._last = logging_policy, base if last is None else last
@@ -217,7 +168,7 @@ class Forecast:
         self.base = self.pi0 if base is logging_policy else single(whole(base, self._at))
         shows = self.base > SEEN
         self._inverse = np.divide(1, self.base, out=np.zeros_like(self.base), where=shows)
-        self.shown = bool((self.base[:, self.novel] > 0).any())
+        self.shown = bool(((self.base > 0) & self._new).any())
         self.views = tuple(self._view(promise, select) for promise in promises)
         self.pi0_values = tuple(view.average(self.pi0, view.q) for view in self.views)
         self.pi0_sums = self.sums(self.pi0)
@@ -240,20 +191,33 @@ class Forecast:
         if len(looked_at) > most:
             looked_at = rng.generator(seed, "contexts").choice(len(looked_at), most, replace=False)
         looked_at = np.sort(looked_at)
-        self._at = rows.contexts[looked_at]
+        self._at = rows.requests.take(looked_at)
         self._share = weights[looked_at] / weights[looked_at].sum()
         self._place = np.full(len(weights), -1)
         self._place[looked_at] = np.arange(len(looked_at))
         self.model, self.trust, self.novel = model, trust, rows.catalogue.novel
         self.q_hat = single(predicted(model, self._at))
         self.calibration = Calibration.on(model, rows if calibrating is None else calibrating)
-        self.q = single(self.calibration.corrected(self.q_hat, self.novel))
+        self._places = self._at.places(len(self.novel))
+        self._new = np.asarray(self._places.pick(self.novel, False))  # (c, L), or (1, A)
+        self.q = single(self.calibration.corrected(self.q_hat, self._new))
         self.novel_model = model if novel_model is None else novel_model
         self.novel_q = self.q_hat if novel_model is None else predicted(novel_model, self._at)
-        fresh = self.novel_q[:, self.novel]
-        even = np.full(fresh.shape, 1 / max(fresh.shape[1], 1))
-        self.novel_spread = self._deviation(fresh - fresh.mean(axis=1, keepdims=True), even)
+        self.novel_spread = self._spread_of_novel()
+        self._elsewhere = np.zeros(0, dtype=np.int64)
+        if self._at.sets is not None:
+            self._elsewhere = np.flatnonzero(~self._new.any(axis=1))
         self.shown = False
+
+    def _spread_of_novel(self) -> float:
+        """The deviation of q-hat among the novel candidates of a request."""
+        if self._at.sets is None:
+            fresh = self.novel_q[:, self.novel]
+            even = np.full(fresh.shape, 1 / max(fresh.shape[1], 1))
+            return self._deviation(fresh - fresh.mean(axis=1, keepdims=True), even)
+        even = held(self._new.astype(np.float64))
+        mean = (even * self.novel_q).sum(axis=1, keepdims=True)
+        return self._deviation(self.novel_q - mean, even)
 
     def _view(
         self, promise: Promise, rows: LoggedData, unfitted: Mask | None = None
@@ -269,10 +233,11 @@ class Forecast:
         mean = float(own.reward.mean())
         kappa = float((own.reward**2).mean()) / mean if mean > 0 else own.r_max
         mine = np.flatnonzero(self._place[context] >= 0)
-        at, action = self._place[context[mine]], own.action[mine]
+        at = self._place[context[mine]]
+        place = self._at.place(own.action[mine], at)
         q, own_model = self.q, promise.reward is None and promise.segment is None
         if not own_model:  # q-hat is of another reward: its shape is borrowed, the level is not
-            level = float(self.q[at, action].mean()) if len(at) else 0.0
+            level = float(self.q[at, place].mean()) if len(at) else 0.0
             q = single(np.minimum(self.q * (mean / level if level > 0 else 0.0), own.r_max))
         return PromiseView(
             promise=promise,
@@ -280,10 +245,11 @@ class Forecast:
             q=q,
             variance=np.maximum(q * (kappa - q), 0.0),
             kappa=kappa,
+            row=np.flatnonzero(mask)[mine],
             context=at,
-            action=action,
+            place=place,
             propensity=own.propensity[mine],
-            left=own.reward[mine] - q[at, action],
+            left=own.reward[mine] - q[at, place],
             counts_for=weights[mine] / (weights[mine].sum() or 1.0),
             unfitted=None if unfitted is None else unfitted[mask][mine],
             own_model=own_model,
@@ -321,14 +287,55 @@ class Forecast:
         """Every pi_old with every pi_new."""
         new_parts = self.new_parts(settings)
         return [
-            Candidate(old, new, tuple(map(MixtureSums, old.sums, new.sums, self.pi0_sums)))
+            Candidate.of(old, new, self.pi0_sums)
             for old in self.old_parts(settings.pi0_share)
             for new in new_parts
         ]
 
+    @property
+    def reach(self) -> float:
+        """The share of requests that bring a new item; 1 where all items are candidates."""
+        return 1.0 - float(self._share[self._elsewhere].sum())
+
     def exposure(self, pi: FloatArray) -> FloatArray:
-        """(A,) how often each action is shown under (c, A) distributions."""
-        return np.asarray(self._share @ pi)
+        """(A,) how often each action is shown under (c, L) distributions."""
+        if self._at.sets is None:
+            return np.asarray(self._share @ pi)
+        shown = (self._share[:, None] * pi).ravel()
+        items = self._places.items.ravel()
+        return np.asarray(np.bincount(items, shown, minlength=len(self.novel)), dtype=np.float64)
+
+    def offered(self) -> FloatArray:
+        """(A,) in which share of requests each action is a candidate."""
+        there = self._places.there
+        if there is None:
+            return np.ones(len(self.novel))
+        return np.maximum(self.exposure(there.astype(np.float64)), 1e-12)
+
+    def _part(self, policy: Policy, pi: FloatArray, tilt: Tilt) -> Part:
+        """A pi_old by its (c, L) distributions."""
+        elsewhere = None
+        if len(self._elsewhere):
+            alone = np.zeros_like(pi)
+            alone[self._elsewhere] = pi[self._elsewhere]
+            elsewhere = self.sums(alone)
+        return Part(policy, self.sums(pi), tilt, elsewhere=elsewhere)
+
+    def exposure_of(self, policy: Policy) -> FloatArray:
+        """(A,) how often a decision of a policy shows each action, on the requests looked at."""
+        return self.exposure(whole(policy, self._at))
+
+    def even_part(self, settings: ExploreSettings) -> Part:
+        """An even choice among the novel candidates of a request.
+
+        Over a whole catalogue it keeps every limit of exposure that can be kept. Where an item is
+        offered beside few others it may get more than its limit: then factors hold it within.
+        """
+        policy: BasePolicy = Uniform(self.novel)
+        limited = settings.least > 0 or settings.most < 1
+        if self._at.sets is not None and limited:
+            policy = self._choice(settings, 0.0, self._within_limits(settings, 0.0))
+        return Part(policy, self.sums(single(whole(policy, self._at))))
 
     def sums(self, pi: FloatArray) -> tuple[Sums, ...]:
         """For each promise the sums of a part's (c, A) distributions.
@@ -342,7 +349,7 @@ class Forecast:
         for view in self.views:
             noise = weight * view.variance
             seen = view.average(shown, view.q)
-            off, error = view.observed_off(weight[view.context, view.action])
+            off, error = view.observed_off(weight[view.context, view.place])
             right = max(1 + view.believed_off(off, error) / seen, 0.0) if seen > 0 else 1.0
             sums.append(
                 Sums(
@@ -360,11 +367,15 @@ class Forecast:
 
     def old_parts(self, keep: float) -> list[Part]:
         """pi0 and its tilts; the old part of the policy that logged the rows, and tilts of it."""
-        parts = [Part(self.logging_policy, self.pi0_sums)]
+        parts = [self._part(self.logging_policy, self.pi0, Tilt())]
         if isinstance(self._last, Mixture):
             last = self._last.parts[0]
             before = single(whole(last, self._at))
-            parts.append(Part(last, self.sums(before), Tilt("the last round's part")))
+            # a holdout on pi0 is mixed around the policy: its old part lies one deeper
+            while isinstance(last, Mixture) and ((before > 0) & self._new).any():
+                last = last.parts[0]
+                before = single(whole(last, self._at))
+            parts.append(self._part(last, before, Tilt("the last round's part")))
             for strength in FURTHER:
                 further = Tilted(
                     last, self.model, strength=strength, cap=CAPS[-1], scale=self.spread
@@ -372,10 +383,10 @@ class Forecast:
                 tilt = Tilt("the last round's part", strength, CAPS[-1], keep)
                 pi = single(further.tilt(before, self.q_hat))
                 if keep == 0:
-                    parts.append(Part(further, self.sums(pi), tilt))
+                    parts.append(self._part(further, pi, tilt))
                     continue
                 mixed = Mixture([self.logging_policy, further], [keep, 1 - keep])
-                parts.append(Part(mixed, self.sums(keep * self.pi0 + (1 - keep) * pi), tilt))
+                parts.append(self._part(mixed, keep * self.pi0 + (1 - keep) * pi, tilt))
         for cap in CAPS:
             for strength in STRENGTHS:
                 part = Tilted(
@@ -386,8 +397,8 @@ class Forecast:
                     scale=self.spread,
                     keep=keep,
                 )
-                sums = self.sums(part.tilt(self.pi0, self.q_hat))
-                parts.append(Part(part, sums, Tilt("pi0", strength, cap, keep)))
+                pi = part.tilt(self.pi0, self.q_hat)
+                parts.append(self._part(part, pi, Tilt("pi0", strength, cap, keep)))
         return parts
 
     def new_parts(self, settings: ExploreSettings) -> list[Part]:
@@ -396,7 +407,7 @@ class Forecast:
         parts = []
         for strength in strengths:
             part = self._choice(settings, strength, self._within_limits(settings, strength))
-            parts.append(Part(part, self.sums(part.choice(self.novel_q))))
+            parts.append(Part(part, self.sums(part.choice_among(self._at, self.novel_q))))
         return parts
 
     def _choice(
@@ -429,7 +440,8 @@ class Forecast:
         factors = np.ones(len(self.novel))
         for _ in range(SCALINGS):
             part = self._choice(settings, strength, factors)
-            shares = self.exposure(part.choice(self.novel_q))[self.novel]
+            shares = self.exposure(part.choice_among(self._at, self.novel_q))
+            shares = (shares / self.offered())[self.novel]  # among requests that offer the item
             wanted = np.clip(shares, settings.least, settings.most)
             if float(np.abs(wanted - shares).max()) < 1e-4 / count:
                 break
@@ -442,16 +454,17 @@ class Forecast:
 
 
 class LoggedForecast(Forecast):
-    """The same where pi0 cannot be called: the mean over its rows stands for its expectation.
+    """The same for a pi0 that is known by what it chose: rows stand for their expectation.
 
-    A pi_old is lambda pi0 + (1 - lambda) g with g a tilt of an even choice by q-hat: the weight of
-    a logged row, lambda + (1 - lambda) g / p, needs no more than p. Without pi0 there is no control
-    variate, so the terms vary as w r does.
+    A pi_old is lambda pi0 + (1 - lambda) g with g a tilt of an even choice by q-hat. What a logged
+    row counts for it needs no more than the row (`depsue.policies.chosen`). Without pi0's
+    distributions there is no control variate, so the terms vary as w r does.
 
     Args:
-        fitted_on: rows of pi0 that q-hat was fitted on.
-        calibrating: rows of pi0 that it was not fitted on.
+        fitted_on: rows of the newest round that q-hat was fitted on.
+        calibrating: rows of that round that it was not fitted on.
         model, clip, seed, promises, novel_model, trust: as for `Forecast`.
+        all_calibrating: rows of all rounds that it was not fitted on; None is `calibrating`.
     """
 
     def __init__(
@@ -465,35 +478,52 @@ class LoggedForecast(Forecast):
         promises: Sequence[Promise] = (Promise(),),
         novel_model: RewardModel | None = None,
         trust: float = 1.0,
+        all_calibrating: LoggedData | None = None,
     ) -> None:
         rows = joined([fitted_on, calibrating])
-        most = max(MOST_LOGGED_PAIRS // len(rows.catalogue), FEWEST_CONTEXTS)
-        self._see(rows, model, most, seed, novel_model, calibrating, trust)
-        self.clip = clip
-        self._counts = np.bincount(rows.action, minlength=len(rows.catalogue))
-        even = (self._counts > 0) / max(int((self._counts > 0).sum()), 1)
-        centred = self.q_hat - (self.q_hat @ even)[:, None]
-        self.spread = self._deviation(centred, np.broadcast_to(even, centred.shape))
+        most = max(MOST_LOGGED_PAIRS // rows.requests.width(len(rows.catalogue)), FEWEST_CONTEXTS)
+        calibrated_on = calibrating if all_calibrating is None else all_calibrating
+        self._see(rows, model, most, seed, novel_model, calibrated_on, trust)
+        self.clip, size = clip, len(rows.catalogue)
+        self.logging_policy = ChosenPolicy(size)
+        self._weight_of_pi0 = self.logging_policy.row_probabilities(rows) / rows.propensity
+        new = rows.catalogue.novel[rows.action]
+        self._counted = np.ones(len(rows))
+        if rows.by_pi0 is not None:
+            self._counted = (new == (rows.by_pi0 == 0)).astype(np.float64)
+        self.shown = bool(new.any())
+        self._counts = np.bincount(rows.action[~new], minlength=size)
+        shown = self._places.pick(self._counts > 0, False).astype(np.float64)
+        even = np.broadcast_to(held(shown), self.q_hat.shape)
+        centred = self.q_hat - (self.q_hat * even).sum(axis=1, keepdims=True)
+        self.spread = self._deviation(centred, even)
         unfitted = np.arange(len(rows)) >= len(fitted_on)
         self.views = tuple(self._view(promise, rows, unfitted) for promise in promises)
         self.pi0_sums = self._sums_of_pi0()
         self.pi0_values = tuple(sums.seen for sums in self.pi0_sums)
 
     def sums(self, pi: FloatArray) -> tuple[Sums, ...]:
-        """Of (c, A) distributions over novel actions, which no row shows."""
-        return tuple(
-            Sums(self.trust * view.average(pi, view.q), 0.0, 0.0, 0.0, 0.0) for view in self.views
-        )
+        """Of (c, L) distributions over novel actions, by the rows that show them, if any do."""
+        out = []
+        for view in self.views:
+            mine = self._logged_sums(view, self._weights(view, pi))
+            value = mine.value + self.trust * (view.average(pi, view.q) - mine.seen)
+            out.append(replace(mine, value=value))
+        return tuple(out)
+
+    def _weights(self, view: PromiseView, pi: FloatArray) -> FloatArray:
+        """(m,) the weights of a promise's rows for a policy that does not rest on pi0."""
+        return self._counted[view.row] * pi[view.context, view.place] / view.propensity
 
     def _sums_of_pi0(self) -> tuple[Sums, ...]:
-        return tuple(self._logged_sums(view, np.ones(len(view.context))) for view in self.views)
+        return tuple(self._logged_sums(view, self._weight_of_pi0[view.row]) for view in self.views)
 
     def _logged_sums(self, view: PromiseView, weight: FloatArray) -> Sums:
         """The sums from the (m,) weights of a promise's rows."""
         weight = weight / max(float(view.counts_for @ weight), 1.0)  # E[w] <= 1: more is chance
-        clipped = np.minimum(weight, self.clip)
-        q = view.q[view.context, view.action].astype(np.float64)
-        seen, of_pi0 = float(view.counts_for @ (clipped * q)), float(view.counts_for @ q)
+        clipped, pi0 = np.minimum(weight, self.clip), self._weight_of_pi0[view.row]
+        q = view.q[view.context, view.place].astype(np.float64)
+        seen, of_pi0 = float(view.counts_for @ (clipped * q)), float(view.counts_for @ (pi0 * q))
         off, error = view.observed_off(clipped)
         believed = max(seen + off - DOUBT * math.sqrt(error), 0.0)  # w is noisy, too: no shrinking
         squares = q * view.kappa
@@ -502,17 +532,28 @@ class LoggedForecast(Forecast):
             seen=believed,
             observed=seen + off,
             square=float(view.counts_for @ (clipped**2 * squares)) - seen**2,
-            cross=float(view.counts_for @ (clipped * squares)) - seen * of_pi0,
+            cross=float(view.counts_for @ (clipped * pi0 * squares)) - seen * of_pi0,
         )
+
+    def _old(self, policy: Policy, share: float, g: FloatArray | None, tilt: Tilt) -> Part:
+        """share pi0 + (1 - share) g."""
+        sums, elsewhere = [], []
+        alone = np.zeros(len(self._share), dtype=bool)
+        alone[self._elsewhere] = True
+        for view in self.views:
+            weight = share * self._weight_of_pi0[view.row]
+            if g is not None:
+                weight = weight + (1 - share) * self._weights(view, g)
+            sums.append(self._logged_sums(view, weight))
+            elsewhere.append(self._logged_sums(view, weight * alone[view.context]))
+        known = tuple(elsewhere) if len(self._elsewhere) else None
+        return Part(policy, tuple(sums), tilt, pi0_share=share, elsewhere=known)
 
     def old_parts(self, keep: float) -> list[Part]:
         """pi0, and shares of it beside tilts of even choices among what was shown."""
-        parts = [Part(None, self.pi0_sums)]
-        logs = np.log(np.maximum(self._counts, 0.5))
+        parts = [self._old(self.logging_policy, 1.0, None, Tilt())]
         supported = self._counts > 0
-        often = SoftmaxOfScores(
-            lambda contexts: np.broadcast_to(logs, (len(contexts), len(logs))), 1.0, supported
-        )
+        often = ByItem(self._counts / self._counts.sum())
         evens: tuple[tuple[Basis, Policy], ...] = (
             ("uniform", Uniform(supported)),
             ("frequencies", often),
@@ -523,15 +564,7 @@ class LoggedForecast(Forecast):
                 tilted = Tilted(even, self.model, strength=strength, cap=CAPS[0], scale=self.spread)
                 g = tilted.tilt(table, self.q_hat)
                 for share in sorted({max(share, keep) for share in LOGGED_SHARES}):
-                    sums = tuple(
-                        self._logged_sums(
-                            view,
-                            share + (1 - share) * g[view.context, view.action] / view.propensity,
-                        )
-                        for view in self.views
-                    )
-                    tilt = Tilt(of, strength, CAPS[0], share)
-                    parts.append(Part(tilted, sums, tilt, pi0_share=share))
+                    parts.append(self._old(tilted, share, g, Tilt(of, strength, CAPS[0], share)))
         return parts
 
 

@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
+from depsue.data.logs import LoggedData
 
 DEVIATIONS, AT_DELTA = 2.3, 0.05
 """Standard errors that a bound costs, about, at this delta."""
@@ -53,15 +54,36 @@ class Sums:
 
 @dataclass(frozen=True)
 class MixtureSums:
-    """The sums of pi_old, of pi_new and of pi0, for one promise."""
+    """The sums of pi_old, of pi_new and of pi0, for one promise.
+
+    Args:
+        old, new, pi0: over all requests.
+        elsewhere: those of pi_old over requests without a new candidate, where pi_old decides
+            alone whatever nu is; None if every request has one.
+    """
 
     old: Sums
     new: Sums
     pi0: Sums
+    elsewhere: Sums | None = None
+
+    @property
+    def exploring(self) -> Sums:
+        """What a decision that explores adds: pi_new, or pi_old where there is nothing new."""
+        if self.elsewhere is None:
+            return self.new
+        new, old = self.new, self.elsewhere
+        return Sums(
+            value=new.value + old.value,
+            seen=new.seen + old.seen,
+            observed=new.observed + old.observed,
+            square=new.square + old.square,
+            cross=new.cross + old.cross,
+        )
 
     def value(self, nu: FloatArray) -> FloatArray:
         """V at each novelty nu, as the reward model sees it."""
-        return (1 - nu) * self.old.value + nu * self.new.value
+        return (1 - nu) * self.old.value + nu * self.exploring.value
 
 
 @dataclass(frozen=True)
@@ -113,7 +135,7 @@ def margins(sums: MixtureSums, nu: FloatArray, asked: Requirement, *, n: float) 
         asked: what the promise asks.
         n: certifying rows in all.
     """
-    mean = _mixed(nu, asked.rho, sums.old.seen, sums.new.seen, sums.pi0.seen)
+    mean = _mixed(nu, asked.rho, sums.old.seen, sums.exploring.seen, sums.pi0.seen)
     error = np.sqrt(_variance(sums, nu, asked.rho) / (n * asked.share))
     return np.asarray(mean - asked.cost(n) * error - asked.need)
 
@@ -132,8 +154,9 @@ def headroom(
     left = []
     for own, requirement in zip(sums, asked, strict=True):
         rho, rows = requirement.rho, n * requirement.share
-        by_model = _mixed(nu, rho, own.old.seen, own.new.seen, own.pi0.seen)
-        by_rows = _mixed(nu, rho, own.old.observed, own.new.observed, own.pi0.observed)
+        new = own.exploring
+        by_model = _mixed(nu, rho, own.old.seen, new.seen, own.pi0.seen)
+        by_rows = _mixed(nu, rho, own.old.observed, new.observed, own.pi0.observed)
         mean = (by_rows + by_model) / 2
         variance = _variance(own, nu, rho)
         doubt = luck * np.sqrt(variance * (1 / rows + 1 / requirement.observed))
@@ -152,8 +175,11 @@ def _variance(sums: MixtureSums, nu: FloatArray, rho: float | None) -> FloatArra
     """Of the terms at each novelty."""
     old, new, pi0 = sums.old, sums.new, sums.pi0
     square = (1 - nu) ** 2 * old.square + nu**2 * new.square
+    if sums.elsewhere is not None:  # there the two are the same, and meet in one row
+        square = square + (1 - (1 - nu) ** 2) * sums.elsewhere.square
     if rho is not None:
-        square = square - 2 * rho * ((1 - nu) * old.cross + nu * new.cross) + rho**2 * pi0.square
+        cross = (1 - nu) * old.cross + nu * sums.exploring.cross
+        square = square - 2 * rho * cross + rho**2 * pi0.square
     return np.maximum(square, 0.0)
 
 
@@ -183,3 +209,16 @@ def run_around(room: FloatArray, start: int) -> IntArray:
 def clip_for(n: float) -> float:
     """The largest weight that counts among n certifying rows."""
     return float(max(n**0.5 / WEIGHT_SHARE, SMALLEST_CLIP))
+
+
+def independent_values(readable: LoggedData, certify: LoggedData) -> float:
+    """How many independent values the certifying fold is worth, its rewards unread.
+
+    Rows, or where rows repeat units: units, times how much less their means vary than rows do.
+    """
+    if certify.units is None or readable.unit is None:
+        return float(len(certify))
+    means = np.bincount(readable.unit, readable.reward) / np.bincount(readable.unit)
+    rows, units = float(readable.reward.var()), float(means.var())
+    less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
+    return min(len(certify.units) / less, float(len(certify)))

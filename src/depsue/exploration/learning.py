@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from depsue import rng
-from depsue.data.checks import FloatArray, Mask
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.exploration.settings import ExploreSettings
-from depsue.policies.cached import CachedRewardModel
+from depsue.policies.cached import NOWHERE, CachedRewardModel
 from depsue.policies.tilted import ModelSoftmax
 from depsue.progress import Watch, silent
 from depsue.protocols import RewardModel
@@ -53,7 +53,8 @@ class LearnedRewards:
         trust: share of q-hat's promises about what it has not seen that is believed.
         seen: rows that q-hat was fitted on.
         calibrating: rows that it was not fitted on.
-        contexts: (u, d) the distinct contexts of all of them.
+        contexts: (u, d) the distinct contexts of all of them; none where requests bring candidates
+            of their own, which hardly ever come back.
     """
 
     model: CachedRewardModel
@@ -90,7 +91,7 @@ def learn(
         rows = rows.take(np.sort(draw.choice(len(rows), settings.most_rows, replace=False)))
     seen, heldout = heldout_split(rows, settings.rewards, seed=seed)
     calibrating = joined([heldout, select])
-    contexts = joined([rows, calibrating]).contexts
+    contexts = joined([rows, calibrating]).contexts if rows.candidates is None else NOWHERE
     fitted, hopeful = _fitted(rows, seen, settings, seed, fit, watch)
     if trust is None:
         trust = 1.0 if fit is not None else _rehearsed(rows, settings, seed)
@@ -131,12 +132,17 @@ def _fitted(
     if rows.catalogue.features is None:  # nothing tells items apart: every prediction is the mean
         flat = np.zeros(rows.contexts.shape[1]), np.zeros(len(rows.catalogue))
         return LinearRewardModel(float(seen.reward.mean()), *flat, rows.r_max), None
-    networks = fit_rewards(rows, settings.rewards, seed=seed, watch=watch)
+    networks = fit_rewards(shown_only(rows), settings.rewards, seed=seed, watch=watch)
     linear = fit_linear(seen)
     hopeful = None
     if settings.novel == "optimistic":
         hopeful = Blend([networks.combined("optimistic"), linear])
     return Blend([networks, linear]), hopeful
+
+
+def shown_only(rows: LoggedData) -> LoggedData:
+    """The same rows for what looks at shown items only: candidates would be copied for nothing."""
+    return rows if rows.candidates is None else replace(rows, candidates=None)
 
 
 def _rehearsed(rows: LoggedData, settings: ExploreSettings, seed: int) -> float:
@@ -177,7 +183,7 @@ class Calibration:
         return cls(centre, level, slope, off[0], off[1], rows.r_max)
 
     def corrected(self, q_hat: FloatArray, novel: Mask) -> FloatArray:
-        """(..., A) predictions, corrected; `novel` says of which kind the A actions are."""
+        """(..., L) predictions, corrected; `novel` says which of them are of novel actions."""
         out = np.asarray(q_hat, dtype=np.float64) - self.centre
         out *= self.slope
         out += np.where(novel, self.novel, self.supported) + self.level
@@ -231,29 +237,51 @@ def trust_on_hidden_items(
     hidden = np.zeros(len(novel), dtype=bool)
     hidden[draw.choice(supported, count, replace=False)] = True
     known = np.flatnonzero(~hidden[rows.action])
-    contexts = draw.permutation(len(rows.contexts))[: max(1, MOST_PAIRS // count)]
+    each = max(1, min(count, rows.requests.width(len(novel))))
+    contexts = draw.permutation(len(rows.contexts))[: max(1, MOST_PAIRS // each)]
     asked = np.flatnonzero(hidden[rows.action] & np.isin(rows.context, contexts))
     if len(asked) < 2 or len(known) < 2:
         return 0.0
     if len(known) > MOST_ROWS:
         known = np.sort(draw.choice(known, MOST_ROWS, replace=False))
-    seen, tested = rows.take(known), rows.take(asked)
+    seen, tested = shown_only(rows).take(known), rows.take(asked)
     fitted, held = heldout_split(seen, settings, seed=seed)
     networks = fit_rewards(seen, replace(settings, members=1), seed=seed)
     model = Blend([networks, fit_linear(fitted)])
-    every = np.flatnonzero(hidden)
-    u = len(tested.contexts)
-    pairs = model.predict_pairs(tested.contexts, np.tile(every, u), np.repeat(np.arange(u), count))
-    q_hat = np.zeros((u, len(novel)))
-    q_hat[:, every] = pairs.reshape(u, count)
-    centred = q_hat[:, every] - q_hat[:, every].mean(axis=1, keepdims=True)
-    scale = max(float(centred.std()), 1e-9)
-    pi = ModelSoftmax(model, hidden, strength=strength, scale=scale, even=even).choice(q_hat)
-    weight = pi[tested.context, tested.action] / tested.propensity
+    q_hat, spread, place = _of_hidden(model, tested, hidden)
+    scale = max(spread, 1e-9)
+    choice = ModelSoftmax(model, hidden, strength=strength, scale=scale, even=even)
+    pi = choice.choice_among(tested.requests, q_hat)
+    weight = pi[tested.context, place] / tested.propensity
     weight = np.minimum(weight, HIGHEST_SHARE * weight.sum())
     share = weight / weight.sum()
     earned = float(share @ tested.reward)
     error = float(np.sqrt(share**2 @ (tested.reward - earned) ** 2))
-    hoped = Calibration.on(model, held).corrected(q_hat, np.zeros(len(novel), dtype=bool))
-    promised = float(share @ hoped[tested.context, tested.action])
+    hoped = Calibration.on(model, held).corrected(q_hat, np.zeros(1, dtype=bool))
+    promised = float(share @ hoped[tested.context, place])
     return float(np.clip((earned - error) / promised, 0.0, 1.0)) if promised > 0 else 0.0
+
+
+def _of_hidden(
+    model: RewardModel, tested: LoggedData, hidden: Mask
+) -> tuple[FloatArray, float, IntArray]:
+    """(u, L) predictions for hidden candidates, their deviation, and (n,) the places of rows."""
+    requests = tested.requests
+    place = requests.place(tested.action, tested.context)
+    if requests.sets is None:
+        every, u = np.flatnonzero(hidden), len(requests)
+        which = np.repeat(np.arange(u), len(every))
+        pairs = model.predict_pairs(requests.contexts, np.tile(every, u), which)
+        q_hat = np.zeros((u, len(hidden)))
+        q_hat[:, every] = pairs.reshape(u, len(every))
+        centred = q_hat[:, every] - q_hat[:, every].mean(axis=1, keepdims=True)
+        return q_hat, float(centred.std()), place
+    sets = requests.sets
+    mine = np.flatnonzero(hidden[sets.items])
+    values = np.zeros(len(sets.items))
+    values[mine] = model.predict_pairs(requests.contexts, sets.items[mine], sets.request[mine])
+    q_hat = requests.table(values, len(hidden))
+    there = requests.table(hidden[sets.items].astype(np.float64), len(hidden))
+    mean = (q_hat * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
+    spread = math.sqrt(float((there * (q_hat - mean) ** 2).sum() / there.sum()))
+    return q_hat, spread, place

@@ -18,10 +18,11 @@ import numpy as np
 from depsue import codec, rng
 from depsue.certificates import Reads, Registration, three_folds, words_on_units
 from depsue.data.logs import LoggedData, joined
-from depsue.diagnostics.propensities import PropensityReport, require_propensities
+from depsue.diagnostics.propensities import require_propensities
+from depsue.diagnostics.propensity_report import PropensityReport
 from depsue.errors import is_real, require, require_settings, short
-from depsue.exploration.forecast import Candidate, Tilt
 from depsue.exploration.learning import Fit
+from depsue.exploration.parts import Candidate, Tilt
 from depsue.exploration.round import FrozenCandidate, Prospect, RoundInputs, look_ahead
 from depsue.exploration.rows_needed import (
     AssumedRows,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -38,18 +39,21 @@ from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import require_unit_rows
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import ConfigError, require, require_settings
-from depsue.exploration.choices import Choice, Expected, choices, ranked
-from depsue.exploration.forecast import (
-    FEWEST_REWARDS,
-    Candidate,
-    Forecast,
-    LoggedForecast,
+from depsue.errors import ConfigError, PolicyError, require, require_settings, short
+from depsue.exploration.choices import Choice, Expected, ExposureAhead, choices, ranked
+from depsue.exploration.forecast import FEWEST_REWARDS, Forecast, LoggedForecast
+from depsue.exploration.headroom import (
+    clip_for,
+    headroom,
+    independent_values,
+    likely,
+    margins,
+    run_around,
 )
-from depsue.exploration.headroom import clip_for, headroom, likely, margins, run_around
-from depsue.exploration.learning import Fit, apart_from, learn
+from depsue.exploration.learning import Fit, apart_from, learn, shown_only
+from depsue.exploration.parts import Candidate
 from depsue.exploration.settings import ExploreSettings, worth
-from depsue.policies import BasePolicy, Mixture
+from depsue.policies import BasePolicy, Mixture, OrElse
 from depsue.policies.cached import CachedPolicy
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
@@ -66,7 +70,7 @@ class RoundInputs:
 
     Args:
         folds: the newest logs.
-        logging_policy: pi0; None where it cannot be called, and a round can be planned only.
+        logging_policy: pi0; None where it is known by what it chose, and a round is planned only.
         base: the policy that logged the newest rows; None is pi0.
         earlier: logs of earlier rounds, all of whose rows are now reused for training.
         ceilings: upper bounds on V(pi0), by promise; without one, terms are paired.
@@ -98,7 +102,9 @@ class RoundInputs:
     def pool(self) -> Pool | None:
         """The newest rows with those that earlier rounds reserved; None reads the newest alone."""
         base = self.logging_policy if self.base is None else self.base
-        return None if base is None else pooled(self.folds, base, self.poolable)
+        if base is None or getattr(base, "rests_on_choice", False):
+            return None
+        return pooled(self.folds, base, self.poolable)
 
     @property
     def tested(self) -> Folds:
@@ -124,9 +130,10 @@ class RoundInputs:
         """pi0, for what cannot do without it."""
         if self.logging_policy is None:
             raise ConfigError(
-                "a round is certified with a pi0 that can be called: it may have to serve",
+                "a round is certified with a pi0, which may have to serve",
                 found="None",
-                cure="give logging_policy; without it a round can be planned",
+                cure="give logging_policy: a policy, BroughtPolicy where requests bring its "
+                "probabilities, or ChosenPolicy where they bring its choice",
             )
         return self.logging_policy
 
@@ -142,6 +149,9 @@ class FrozenCandidate:
         expected: of pi_old, pi_new and pi0.
         trust: share of what q-hat promises of unseen actions that came true in the rehearsal.
         model: q-hat.
+        exposure: of the new items, as it is forecast; None where the candidate was loaded again.
+        certain: new items beside pi0, as they may be shown without a certificate; None if nothing
+            may.
     """
 
     levels: MixtureLadder
@@ -150,6 +160,8 @@ class FrozenCandidate:
     expected: Expected
     trust: float
     model: RewardModel
+    exposure: ExposureAhead | None = None
+    certain: BasePolicy | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,6 +291,23 @@ class Prospect:
             options.append(Choice("certified", nu, expected.value(nu), ""))
         return ranked(options[::-1], self.settings)[0]
 
+    @cached_property
+    def even(self) -> Candidate:
+        """An even choice among the new items beside pi0, which needs no certificate."""
+        pi0 = self.candidates[0].old
+        return Candidate.of(pi0, self.forecast.even_part(self.settings), self.forecast.pi0_sums)
+
+    @property
+    def certain(self) -> BasePolicy | None:
+        """It as a policy, at the level that is certain; None where there is none, or no pi0."""
+        pi0, share = self.logging_policy, self.settings.certain
+        if pi0 is None or share <= 0:
+            return None
+        even = _own(self.even.new.policy)
+        if self.folds.learn.requests.sets is not None:  # a request may bring no new item
+            even = OrElse(even, _own(pi0))
+        return Mixture([pi0, even], [1 - share, share])
+
     @property
     def expected(self) -> Expected:
         """What is anticipated of the candidate that the round tests."""
@@ -288,46 +317,48 @@ class Prospect:
         """What is anticipated of a candidate."""
         unit = self.forecast.pi0_values[0] if self.forecast.pi0_values[0] > 0 else np.inf
         sums = candidate.sums[0]
-        return Expected(sums.old.value / unit, sums.new.value / unit, sums.pi0.value / unit)
+        return Expected(
+            old=sums.old.value / unit,
+            new=sums.exploring.value / unit,
+            logging=sums.pi0.value / unit,
+            even=self.even.sums[0].exploring.value / unit,
+        )
 
     def frozen(self) -> FrozenCandidate:
         """The candidate of the best path with its levels, clip, bound and control variate."""
         folds, pi0, base, model = self.folds, self.logging_policy, self.base, self.model
         candidate, nu = self.path.candidate, self.novelties[self.path.places]
-        new = self._cached(candidate.new.policy)
+        new, old = self._cached(candidate.new.policy), candidate.old.policy
+        if isinstance(self.forecast, LoggedForecast):
+            chosen, share = self.forecast.logging_policy, candidate.old.pi0_share
+            old = chosen if share == 1 else Mixture([chosen, old], [share, 1 - share])
+        elif old is not pi0:
+            old = self._cached(old)
+        if candidate.old.elsewhere is not None:
+            new = OrElse(_own(new), _own(old))
+        ladder = MixtureLadder((old, new), np.stack([1 - nu, nu], axis=1))
         control = None
-        if pi0 is not None and base is not None:
-            old = candidate.old.policy
-            parts = (pi0 if old is pi0 else self._cached(old), new)
-            ladder = MixtureLadder(parts, np.stack([1 - nu, nu], axis=1))
+        if not isinstance(self.forecast, LoggedForecast) and base is not None:
             largest_q = float(self.forecast.q_hat.max())
             control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
-        else:  # None stands for pi0
-            share = 1.0 if candidate.old.policy is None else candidate.old.pi0_share
-            shares = np.stack([(1 - nu) * share, (1 - nu) * (1 - share), nu], axis=1)
-            used = [k for k in range(3) if k == 2 or shares[:, k].any()]
-            every = (None, candidate.old.policy, new)
-            ladder = MixtureLadder(tuple(every[k] for k in used), shares[:, used])
-        pairing = None if base is pi0 else pi0
+        pairing, end = None if base is pi0 else pi0, self.end(self.path, self.n)
+        likely_level = 0 if end is None else int(np.flatnonzero(self.path.places == end)[0])
         return FrozenCandidate(
             ladder,
             new,
-            sharpened(
-                self.rules, ladder, folds, control, pairing, self.units, self._likely_level()
-            ),
+            sharpened(self.rules, ladder, folds, control, pairing, self.units, likely_level),
             self.expected,
             trust=self.forecast.trust,
             model=model,
+            exposure=ExposureAhead(
+                learned=self.forecast.exposure_of(candidate.new.policy),
+                even=self.forecast.exposure_of(self.even.new.policy),
+                likely=None if end is None else float(self.novelties[end]),
+            ),
+            certain=self.certain,
         )
 
-    def _likely_level(self) -> int:
-        """Which of the levels of the path is the boldest that is likely to pass; 0 if none is."""
-        end = self.end(self.path, self.n)
-        return 0 if end is None else int(np.flatnonzero(self.path.places == end)[0])
-
-    def _cached(self, part: Policy | None) -> Policy:
-        if part is None:
-            raise RuntimeError("only the old part may be a pi0 that cannot be called")
+    def _cached(self, part: Policy) -> Policy:
         return part if isinstance(part, CachedPolicy) else CachedPolicy(part, self.contexts)
 
 
@@ -358,9 +389,9 @@ def look_ahead(
     if last is not None:
         for fold in (folds.learn, folds.select):  # a certificate rests on them
             require_drawn_by(last, fold)
-    readable = joined([folds.learn, folds.select])
     if folds.units == "all rows" and last is not None:  # what was declared can be refuted
-        require_unit_rows(readable, last)
+        require_unit_rows(joined([folds.learn, folds.select]), last)
+    readable = joined([shown_only(folds.learn), shown_only(folds.select)])
     rewarded = [int((p.rows(readable)[0].reward > 0).sum()) for p in settings.promises]
     learned = learn(
         joined([*apart_from(inputs.earlier, folds.certify), folds.learn]),
@@ -374,7 +405,8 @@ def look_ahead(
     tested, base = inputs.tested, inputs.drawn_by
     clip = clip_for(len(tested.certify))
     forecast: Forecast
-    if pi0 is not None and base is not None:
+    chosen = getattr(pi0, "rests_on_choice", False)
+    if pi0 is not None and base is not None and not chosen:
         forecast = Forecast(
             tested.select,
             learned.model,
@@ -389,10 +421,12 @@ def look_ahead(
             trust=learned.trust,
         )
     else:
+        first = inputs.base is None  # else rows of earlier rounds are of another mixture
         forecast = LoggedForecast(
-            learned.seen,
-            learned.calibrating,
+            learned.seen if first else folds.learn,
+            learned.calibrating if first else tested.select,
             learned.model,
+            all_calibrating=learned.calibrating,
             clip=clip,
             seed=seed,
             promises=settings.promises,
@@ -427,17 +461,15 @@ def look_ahead(
     )
 
 
-def independent_values(readable: LoggedData, certify: LoggedData) -> float:
-    """How many independent values the certifying fold is worth, its rewards unread.
-
-    Rows, or where rows repeat units: units, times how much less their means vary than rows do.
-    """
-    if certify.units is None or readable.unit is None:
-        return float(len(certify))
-    means = np.bincount(readable.unit, readable.reward) / np.bincount(readable.unit)
-    rows, units = float(readable.reward.var()), float(means.var())
-    less = min(max(units / rows, 1e-3), 1.0) if rows > 0 else 1.0
-    return min(len(certify.units) / less, float(len(certify)))
+def _own(policy: Policy) -> BasePolicy:
+    """A policy that can stand in for others."""
+    require(
+        isinstance(policy, BasePolicy),
+        "a policy that is mixed where requests bring candidates derives from BasePolicy",
+        found=short(policy),
+        error=PolicyError,
+    )
+    return cast(BasePolicy, policy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -551,5 +583,6 @@ def _policy_of(
     """The policy that a choice means."""
     if choice.what == "certified":
         return certified_policy(certificate, candidate)
-    nu = choice.novelty
-    return pi0 if choice.what == "pi0" else Mixture([pi0, candidate.new], [1 - nu, nu])
+    if choice.what == "pi0" or candidate.certain is None:
+        return pi0
+    return candidate.certain

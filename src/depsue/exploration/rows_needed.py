@@ -27,7 +27,7 @@ from depsue.certificates.terms import threshold
 from depsue.data.checks import FloatArray
 from depsue.data.logs import joined
 from depsue.errors import is_real, require, short
-from depsue.exploration.forecast import FEWEST_REWARDS, Candidate
+from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.headroom import (
     MixtureSums,
     Requirement,
@@ -36,6 +36,7 @@ from depsue.exploration.headroom import (
     headroom,
     likely,
 )
+from depsue.exploration.parts import Candidate
 from depsue.exploration.round import Prospect
 from depsue.exploration.settings import ExploreSettings
 from depsue.promises import Promise

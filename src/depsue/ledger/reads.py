@@ -37,16 +37,18 @@ def begin_read(
         found=f"{data_hash[:12]}, but round {round - 1} observed {before.data_hash[:12]}",
         cure="take the rows that were observed",
     )
-    require(
-        transaction.first(schema.policies, campaign=campaign, round=round, policy_hash=policy_hash)
-        is not None,
-        "a candidate is recorded, with all that is fixed, before the rows are read",
-        found=f"policy {policy_hash[:12]} is not in round {round} of campaign {campaign!r}",
-        cure="record it first",
+    candidate = transaction.first(
+        schema.policies, campaign=campaign, round=round, policy_hash=policy_hash
     )
+    if candidate is None:
+        raise ConfigError(
+            "a candidate is recorded, with all that is fixed, before the rows are read",
+            found=f"policy {policy_hash[:12]} is not in round {round} of campaign {campaign!r}",
+            cure="record it first",
+        )
     _require_none_open(transaction, campaign, round)
     family = registered(transaction, campaign, round - 1).family
-    attempt = 1 + earlier_attempts(transaction, declared, family, data_hash)
+    attempt = 1 + earlier_attempts(transaction, declared, family, data_hash, candidate)
     values = {
         "campaign": campaign,
         "round": round,

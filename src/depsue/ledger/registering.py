@@ -198,13 +198,22 @@ def require_extensible(transaction: Transaction, campaign: str, round: int) -> N
     )
 
 
-def earlier_attempts(transaction: Transaction, declared: Row, family: str, data_hash: str) -> int:
-    """How many attempts count before this campaign's next one; refuse if none may follow."""
+def earlier_attempts(
+    transaction: Transaction, declared: Row, family: str, data_hash: str, candidate: Row
+) -> int:
+    """How many attempts count before this campaign's next one; refuse if none may follow.
+
+    Args:
+        transaction: in which the attempt begins.
+        declared: the campaign.
+        family, data_hash: of the rows.
+        candidate: the record of what is tested.
+    """
     _require_joint_floor(transaction, declared.name)
     others = _of_family(transaction, declared.name)
-    attempts = [
-        row for row in _attempts(transaction, family, data_hash) if row.campaign not in others
-    ]
+    every = _attempts(transaction, family, data_hash)
+    _require_blind(candidate, [row for row in every if row.campaign in others])
+    attempts = [row for row in every if row.campaign not in others]
     encodings = max(
         (
             _registration(row).encodings
@@ -254,9 +263,53 @@ def attempts_before(transaction: Transaction, campaign: str, data_hash: str) -> 
 
 
 def _attempts(transaction: Transaction, family: str, data_hash: str) -> list[Row]:
-    """Attempts on rows of a family; those by older rules are known by the hash of the data."""
-    older = transaction.all(schema.reads, family=data_hash)
-    return [*older, *transaction.all(schema.reads, family=family)]
+    """Attempts on rows of a family: those that pooled some of them, too.
+
+    Those by older rules are known by the hash of the data. What an attempt without a certificate
+    pooled is written nowhere: it counts where its campaign had rows of the family before.
+    """
+    earliest: dict[str, int] = {}
+    for row in transaction.all(schema.registrations, family=family):
+        earliest[row.campaign] = min(earliest.get(row.campaign, row.round), row.round)
+    return [
+        row
+        for row in transaction.all(schema.reads)
+        if row.family in (family, data_hash)
+        or (row.certificate and family in _pooled_families(row.certificate))
+        or (row.certificate is None and earliest.get(row.campaign, row.round) < row.round - 1)
+    ]
+
+
+def _pooled_families(certificate: str) -> set[str]:
+    """The families of the rows that a verdict pooled from earlier rounds."""
+    strata = json.loads(certificate).get("strata") or ()
+    return {stratum["registration"]["family"] for stratum in strata}
+
+
+def _require_blind(candidate: Row, read: Sequence[Row]) -> None:
+    """Refuse a candidate that is younger than a verdict of its family on the same rows.
+
+    A certificate prints means of the rows that it read. Whoever has seen them can choose a
+    candidate that these very rows like.
+    """
+    seen = next((row for row in read if row.id < candidate.id), None)
+    if seen is not None:
+        raise ConfigError(
+            "campaigns of a family train on the rows that they share before the first of their "
+            "verdicts reads them",
+            found=f"a candidate of {candidate.at}, and {seen.by} read the rows at {seen.at} in "
+            f"round {seen.round} of campaign {seen.campaign!r}",
+            cure="certify a candidate that was trained before; or certify on rows that no verdict "
+            "has read. Train all campaigns of a family first, then certify",
+        )
+
+
+def read_elsewhere(transaction: Transaction, campaign: str) -> tuple[str, ...]:
+    """Other campaigns with a verdict on rows of this one's rounds, or on rows of their families."""
+    own = transaction.all(schema.registrations, campaign=campaign)
+    families = {row.family for row in own}
+    rows = [row for family in families for row in _attempts(transaction, family, family)]
+    return tuple(dict.fromkeys(row.campaign for row in rows if row.campaign != campaign))
 
 
 def checked_family(name: str, shares: Mapping[str, float], floor: float | None) -> dict[str, Any]:
@@ -362,12 +415,21 @@ def _require_joint_floor(transaction: Transaction, campaign: str) -> None:
 
 
 def _largest_loss(campaign: Row) -> float:
-    """The largest share of pi0's value that a campaign's floors allow to be lost."""
+    """The largest share of pi0's value that a campaign's floors allow to be lost.
+
+    Only floors of the reward itself, over everybody, limit it: a floor of a segment, or of another
+    reward, allows the rest to be lost. A floor above pi0's value makes up for nothing, for the
+    campaign may end with pi0.
+    """
     settings = json.loads(campaign.settings)
     explore = settings.get("campaign", {}).get("explore", {})
-    ratios = [promise.get("floor", {}).get("ratio") for promise in explore.get("promises", ())]
+    ratios = [
+        promise.get("floor", {}).get("ratio")
+        for promise in explore.get("promises", ())
+        if promise.get("reward") is None and promise.get("segment") is None
+    ]
     relative = [float(ratio) for ratio in ratios if ratio is not None]
-    return max((1 - ratio for ratio in relative), default=1.0) if relative else 1.0
+    return max(1 - max(relative), 0.0) if relative else 1.0
 
 
 def _known(

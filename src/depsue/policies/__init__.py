@@ -5,13 +5,16 @@
 
 from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
+from depsue.policies.chosen import ChosenPolicy
 from depsue.policies.files import load, save
 from depsue.policies.named import NamedPolicy, named_policy
 from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.simple import (
+    BroughtPolicy,
     ByItem,
     EpsilonGreedy,
     Mixture,
+    OrElse,
     OwnPolicy,
     SoftmaxOfScores,
     Uniform,
@@ -21,12 +24,15 @@ from depsue.scores import ExternalModel, ScoreTable
 
 __all__ = [
     "BasePolicy",
+    "BroughtPolicy",
     "ByItem",
+    "ChosenPolicy",
     "EpsilonGreedy",
     "ExternalModel",
     "Mixture",
     "NamedPolicy",
     "OnnxScores",
+    "OrElse",
     "OwnPolicy",
     "RestrictedPolicy",
     "ScoreTable",

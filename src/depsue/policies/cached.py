@@ -8,11 +8,14 @@ result does not depend on which contexts are remembered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.keys import RowIndex
+from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.errors import CannotBeSaved, short
 from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, whole
@@ -62,11 +65,44 @@ class CachedPolicy(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         return self._memory.answers(contexts, self._ask)
 
+    def over(self, requests: Requests) -> FloatArray:
+        """(c, L); candidates are asked about anew, for a set hardly ever comes back."""
+        if requests.sets is None:
+            return self.probabilities(requests.contexts)
+        return single(whole(self.policy, requests))
+
     def chosen_probabilities(
         self, requests: Requests, actions: IntArray, rows: IntArray
     ) -> FloatArray:
+        if requests.sets is not None:
+            chosen = np.exp(self.policy.log_prob(requests, actions, rows))
+            return np.asarray(single(chosen), dtype=np.float64)
         known = self._memory.pairs(requests.contexts, actions, rows, self._ask_pairs)
         return np.asarray(known, dtype=np.float64)
+
+    @property
+    def rests_on_choice(self) -> bool:
+        return isinstance(self.policy, BasePolicy) and self.policy.rests_on_choice
+
+    def row_probabilities(self, rows: LoggedData) -> FloatArray:
+        if isinstance(self.policy, BasePolicy) and self.policy.rests_on_choice:
+            return self.policy.row_probabilities(rows)
+        return super().row_probabilities(rows)
+
+    def drawn_probabilities(self, rows: LoggedData) -> FloatArray:
+        if isinstance(self.policy, BasePolicy) and self.policy.rests_on_choice:
+            return self.policy.drawn_probabilities(rows)
+        return super().drawn_probabilities(rows)
+
+    def pi0_share(self, requests: Requests) -> FloatArray:
+        if isinstance(self.policy, BasePolicy):
+            return self.policy.pi0_share(requests)
+        return super().pi0_share(requests)
+
+    def besides_pi0(self, requests: Requests) -> FloatArray:
+        if isinstance(self.policy, BasePolicy) and self.policy.rests_on_choice:
+            return self.policy.besides_pi0(requests)
+        return super().besides_pi0(requests)
 
     def _ask_pairs(self, contexts: FloatArray, actions: IntArray, rows: IntArray) -> FloatArray:
         return np.exp(self.policy.log_prob(Requests(contexts), actions, rows))
@@ -93,6 +129,7 @@ class CachedRewardModel(Savable):
         n_actions = model.predict(known[:1]).shape[1] if len(known) else 0
         self._memory = AnswerMemory(known, n_actions, model.predict)
         self._last: tuple[FloatArray, FloatArray] | None = None
+        self._scored: WeakKeyDictionary[Requests, _Scored] = WeakKeyDictionary()
 
     def predict(self, contexts: FloatArray) -> FloatArray:
         """(m, A) predictions for every action."""
@@ -101,6 +138,36 @@ class CachedRewardModel(Savable):
     def forget(self) -> None:
         """Free the room: everything is asked for again."""
         self._memory, self._last = AnswerMemory(NOWHERE, 0, self._ask), None
+        self._scored.clear()
+
+    def predict_candidates(self, requests: Requests) -> FloatArray:
+        """(m,) predictions for all candidates, one request after the other.
+
+        Each pair is asked about once as long as the requests, or those that they are a piece of,
+        are there.
+        """
+        whole, piece = requests.within or (requests, slice(0, len(requests)))
+        sets = whole.sets
+        if sets is None:
+            raise RuntimeError("requests without candidates are asked about by `predict`")
+        if whole not in self._scored:
+            if len(sets.items) > MOST_REMEMBERED:
+                return self._ask_candidates(requests)
+            self._scored[whole] = _Scored(
+                np.empty(len(sets.items), dtype=np.float32), np.zeros(len(whole), dtype=bool)
+            )
+        scored = self._scored[whole]
+        first, last = sets.starts[piece.start], sets.starts[piece.stop]
+        if not scored.done[piece].all():
+            scored.values[first:last] = self._ask_candidates(requests)
+            scored.done[piece] = True
+        return scored.values[first:last]
+
+    def _ask_candidates(self, requests: Requests) -> FloatArray:
+        sets = requests.sets
+        if sets is None:
+            raise RuntimeError("requests without candidates are asked about by `predict`")
+        return single(self.model.predict_pairs(requests.contexts, sets.items, sets.request))
 
     def _ask(self, contexts: FloatArray) -> FloatArray:
         last = self._last  # the parts of a mixture ask one after the other
@@ -118,6 +185,14 @@ class CachedRewardModel(Savable):
 
     def saved_as(self) -> Savable:
         return _remembered(self.model)
+
+
+@dataclass(frozen=True, eq=False)
+class _Scored:
+    """Predictions for the candidates of some requests, and for which of these they are there."""
+
+    values: FloatArray
+    done: Mask
 
 
 class AnswerMemory:

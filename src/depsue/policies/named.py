@@ -21,6 +21,7 @@ from depsue.data.keys import distinct_rows
 from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import contexts_of
+from depsue.data.requests import Candidates, Requests
 from depsue.data.tables import (
     KINDS,
     collected,
@@ -33,8 +34,9 @@ from depsue.data.tables import (
 from depsue.errors import ConfigError, DataError, FileError, PolicyError, require, short
 from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
+from depsue.policies.chosen import ChosenPolicy
 from depsue.policies.files import load
-from depsue.policies.simple import ByItem, OwnPolicy, SoftmaxOfScores, Uniform
+from depsue.policies.simple import BroughtPolicy, ByItem, OwnPolicy, SoftmaxOfScores, Uniform
 from depsue.scores import ScoreTable
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ MOST_TRIED = 100_000
 """Contexts of the logs at which a policy is tried, at most."""
 AS_SCORES = "scores:"
 CURE = (
-    "uniform; logged; a folder of a saved policy; a model.onnx or a table of probabilities; "
+    "uniform; logged, as the logs tell it; chosen, of which the logs have nothing but the chosen "
+    "items' probabilities; a folder of a saved policy; a model.onnx or a table of probabilities; "
     "scores:model.onnx or scores:table.parquet for scores"
 )
 Contexts = LogMapping | Sequence[str]
@@ -78,10 +81,11 @@ def named_policy(
     """pi0 as a command line names it.
 
     Args:
-        text: `uniform`, the same probability for every supported item; `logged`, the logged
-            propensities as a fixed table by item; the folder of a saved policy; an ONNX file or a
-            table whose rows are probabilities; `scores:` and an ONNX file or a table, whose
-            softmax over the supported items is taken.
+        text: `uniform`, the same probability for every supported item; `logged`, pi0's logged
+            probabilities of the candidates, or without candidates the logged propensities as a
+            fixed table by item; `chosen`, pi0 as what it chose; the folder of a saved policy; an
+            ONNX file or a table whose rows are probabilities; `scores:` and an ONNX file or a
+            table, whose softmax over the supported items is taken.
         catalogue: the items; pi0 shows none that is novel.
         logs: the logs; `logged` needs them, others are tried at their contexts.
         contexts: for a table: the mapping of the logs, or the names of its context columns in the
@@ -90,7 +94,15 @@ def named_policy(
     if text == "uniform":
         return _uniform(catalogue)
     if text == "logged":
+        if logs is not None and logs.candidates is not None:
+            return _brought(catalogue, logs.candidates)
         return _logged(catalogue, logs)
+    if text == "chosen":
+        note = (
+            "pi0 is known by what it chose: whoever asks the service for a decision brings pi0's "
+            "own choice and its probability"
+        )
+        return NamedPolicy(ChosenPolicy(len(catalogue)), (note,))
     scores = str(text).startswith(AS_SCORES)
     path = Path(str(text).removeprefix(AS_SCORES))
     kind = path.suffix.lower()
@@ -114,6 +126,23 @@ def _uniform(catalogue: Catalogue) -> NamedPolicy:
     count = len(catalogue.supported_actions)
     note = f"pi0 shows each of the {count:,} supported items with the same probability"
     return NamedPolicy(Uniform(~catalogue.novel), (note,))
+
+
+def _brought(catalogue: Catalogue, candidates: Candidates) -> NamedPolicy:
+    """pi0 as requests bring it."""
+    require(
+        candidates.pi0 is not None,
+        "pi0 = logged needs pi0's probability of every candidate",
+        found="candidates without probabilities",
+        cure="name their column (probabilities) in the mapping; or name pi0 chosen, which needs "
+        "the probability of the item that was shown alone",
+        error=DataError,
+    )
+    note = (
+        "pi0 is what requests bring: whoever asks the service for a decision sends pi0's "
+        "probabilities of the candidates"
+    )
+    return NamedPolicy(BroughtPolicy(len(catalogue)), (note,))
 
 
 def _logged(catalogue: Catalogue, logs: LoggedData | None) -> NamedPolicy:
@@ -217,8 +246,9 @@ def _table(path: Path, catalogue: Catalogue, contexts: Contexts, scores: bool) -
 
 def _try(policy: BasePolicy, catalogue: Catalogue, logs: LoggedData) -> None:
     """Refuse a policy that does not answer at the logs' contexts, or shows what is novel."""
-    contexts = logs.contexts[:: -(-len(logs.contexts) // MOST_TRIED)]
-    for _, pi in policy.distributions(contexts):
+    few = logs.requests.take(np.arange(0, len(logs.contexts), -(-len(logs.contexts) // MOST_TRIED)))
+    for piece, table in policy.distributions(few):
+        pi = _by_item(table, few[piece], catalogue)
         novel = pi[:, catalogue.novel].max(axis=0, initial=0)
         place = int(novel.argmax()) if len(novel) else 0
         require(
@@ -231,6 +261,15 @@ def _try(policy: BasePolicy, catalogue: Catalogue, logs: LoggedData) -> None:
             cure="mark the item as not novel; or leave it out of the model's columns",
             error=PolicyError,
         )
+
+
+def _by_item(table: FloatArray, requests: Requests, catalogue: Catalogue) -> FloatArray:
+    """(c, A) distributions; the largest of each item, (1, A), where requests bring candidates."""
+    if requests.sets is None:
+        return table
+    most = np.zeros((1, len(catalogue)))
+    np.maximum.at(most[0], requests.places(len(catalogue)).items, table)
+    return most
 
 
 def read_shares(path: str | Path, catalogue: Catalogue, contexts: Contexts) -> FloatArray | None:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import FloatArray, Mask
+from depsue.data.requests import Requests, as_requests
 from depsue.errors import PolicyError, require
-from depsue.policies.base import BasePolicy
+from depsue.policies.base import BasePolicy, held
 from depsue.policies.simple import checked_support
 from depsue.savable import POLICY, WRAPPED, State
 
@@ -53,12 +54,35 @@ class RestrictedPolicy(BasePolicy):
         inner[:] = np.where(total > 0, inner / np.where(total > 0, total, 1.0), known / known.sum())
         return out
 
-    def withdrawn_share(self, contexts: FloatArray) -> float:
-        """The largest probability, over these contexts, of what may no longer be shown."""
-        most = 0.0
+    def over(self, requests: Requests) -> FloatArray:
+        """(c, L) the policy over the candidates that it knows and that may be shown."""
+        sets = requests.sets
+        if sets is None:
+            return self.probabilities(requests.contexts)
+        known = sets.items < self.policy.n_actions
+        kept = known & self._allowed[np.where(known, sets.items, 0)]
+        fewer = sets.only(kept)
+        some = np.flatnonzero(fewer.sizes)
+        asked = Requests(requests.contexts[some], fewer.take(some))
+        table = self.policy.over(asked)
+        values = np.zeros(len(sets.items))
+        values[kept] = table[np.arange(table.shape[1]) < fewer.sizes[some, None]]
+        out = held(requests.table(values, self.n_actions))
+        none = out.sum(axis=1) == 0
+        out[none] = held(requests.table(kept.astype(np.float64), self.n_actions)[none])
+        return out
+
+    def withdrawn_share(self, requests: Requests | FloatArray) -> float:
+        """The largest probability, over these requests, of what may no longer be shown."""
+        most, requests = 0.0, as_requests(requests)
         known = self._allowed[: self.policy.n_actions]
-        for _, pi in self.policy.distributions(contexts):
-            most = max(most, float(np.where(known, 0.0, pi).sum(axis=1).max()))
+        if requests.sets is not None:
+            fewer = requests.sets.only(requests.sets.items < self.policy.n_actions)
+            some = np.flatnonzero(fewer.sizes)
+            requests = Requests(requests.contexts[some], fewer.take(some))
+        for piece, pi in self.policy.distributions(requests):
+            shown = requests[piece].places(self.policy.n_actions).pick(known, True)
+            most = max(most, float(np.where(shown, 0.0, pi).sum(axis=1).max()))
         return most
 
     def state(self) -> State:

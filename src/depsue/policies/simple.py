@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.logs import LoggedData
 from depsue.data.requests import Requests
 from depsue.errors import PolicyError, is_real, require, short
-from depsue.policies.base import CHUNK_ENTRIES, BasePolicy
+from depsue.policies.base import CHUNK_ENTRIES, BasePolicy, dense_pieces, held, whole
 from depsue.protocols import Policy
 from depsue.savable import POLICY, State
 from depsue.scores import Scores, read_scores, scores_in, state_over
@@ -36,6 +37,11 @@ class Uniform(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         each = self._support / self._support.sum()
         return np.broadcast_to(each, (len(contexts), len(each)))
+
+    def over(self, requests: Requests) -> FloatArray:
+        if requests.sets is None:
+            return self.probabilities(requests.contexts)
+        return held(requests.places(self.n_actions).pick(self._support, False).astype(np.float64))
 
     def state(self) -> State:
         return State({}, {"support": self._support.astype(np.uint8)})
@@ -71,6 +77,11 @@ class ByItem(BasePolicy):
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         return np.broadcast_to(self._shares, (len(contexts), len(self._shares)))
+
+    def over(self, requests: Requests) -> FloatArray:
+        if requests.sets is None:
+            return self.probabilities(requests.contexts)
+        return held(requests.places(self.n_actions).pick(self._shares, 0.0))
 
     def state(self) -> State:
         return State({}, {"shares": self._shares})
@@ -146,10 +157,27 @@ class EpsilonGreedy(BasePolicy):
         out[np.arange(len(out)), best] += 1 - self._epsilon
         return out
 
+    def over(self, requests: Requests) -> FloatArray:
+        """(c, L) the best supported candidate, else even among the supported ones."""
+        if requests.sets is None:
+            return self.probabilities(requests.contexts)
+        shown = requests.places(self.n_actions).pick(self._support, False)
+        out = self._epsilon * held(shown.astype(np.float64))
+        for piece in dense_pieces(requests, self.n_actions):
+            few = requests[piece]
+            scores = read_scores(self._scores, few.contexts, self.n_actions)
+            mine = np.take_along_axis(scores, few.places(self.n_actions).items, axis=1)
+            mine = np.where(shown[piece, : mine.shape[1]], mine, -np.inf)
+            some = np.flatnonzero(shown[piece].any(axis=1))
+            out[piece.start + some, mine[some].argmax(axis=1)] += 1 - self._epsilon
+        return out
+
     def chosen_probabilities(
         self, requests: Requests, actions: IntArray, rows: IntArray
     ) -> FloatArray:
         """(n,) pi(a_i | requests[rows_i]): by the best action alone, no distribution."""
+        if requests.sets is not None:
+            return super().chosen_probabilities(requests, actions, rows)
         contexts = requests.contexts
         at_once = max(1, CHUNK_ENTRIES // self.n_actions)
         pieces = [contexts[k : k + at_once] for k in range(0, len(contexts), at_once)]
@@ -248,10 +276,13 @@ class Mixture(BasePolicy):
         return self.parts[0].n_actions
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        out = np.zeros((len(contexts), self.n_actions))
+        return self.over(Requests(contexts))
+
+    def over(self, requests: Requests) -> FloatArray:
+        out = np.zeros((len(requests), requests.width(self.n_actions)))
         for share, part in zip(self.weights, self.parts, strict=True):
-            for piece, pi in part.distributions(Requests(contexts)):
-                out[piece] += share * pi
+            for piece, pi in part.distributions(requests):
+                out[piece, : pi.shape[1]] += share * pi
         return out
 
     def chosen_probabilities(
@@ -263,12 +294,191 @@ class Mixture(BasePolicy):
             total += share * np.exp(part.log_prob(requests, actions, rows))
         return total
 
+    @property
+    def rests_on_choice(self) -> bool:
+        return any(isinstance(part, BasePolicy) and part.rests_on_choice for part in self.parts)
+
+    def row_probabilities(self, rows: LoggedData) -> FloatArray:
+        if not self.rests_on_choice:
+            return super().row_probabilities(rows)
+        return sum(
+            (share * part.row_probabilities(rows) for share, part in self._own_parts()),
+            np.zeros(len(rows)),
+        )
+
+    def drawn_probabilities(self, rows: LoggedData) -> FloatArray:
+        if not self.rests_on_choice:
+            return super().drawn_probabilities(rows)
+        return sum(
+            (share * part.drawn_probabilities(rows) for share, part in self._own_parts()),
+            np.zeros(len(rows)),
+        )
+
+    def pi0_share(self, requests: Requests) -> FloatArray:
+        return sum(
+            (share * part.pi0_share(requests) for share, part in self._own_parts()),
+            np.zeros(len(requests)),
+        )
+
+    def besides_pi0(self, requests: Requests) -> FloatArray:
+        return sum(
+            (share * part.besides_pi0(requests) for share, part in self._own_parts()),
+            np.zeros((len(requests), requests.width(self.n_actions))),
+        )
+
+    def _own_parts(self) -> Iterator[tuple[float, BasePolicy]]:
+        """Shares and parts that have one."""
+        for share, part in zip(self.weights.tolist(), self.parts, strict=True):
+            require(
+                isinstance(part, BasePolicy),
+                "policies beside a pi0 that is known by what it chose derive from BasePolicy",
+                found=short(part),
+                error=PolicyError,
+            )
+            if share > 0:
+                yield share, cast(BasePolicy, part)
+
     def state(self) -> State:
         return State({"weights": self.weights.tolist()}, parts={"parts": self.parts})
 
     @classmethod
     def from_state(cls, state: State) -> Mixture:
         return cls(state.parts["parts"], state.settings["weights"])
+
+
+class BroughtPolicy(BasePolicy):
+    """pi0 as each request brings it: with its probabilities of the candidates.
+
+    For a ranker that cannot be called here, but logs its probabilities, and whose caller sends
+    them along with each decision to be made.
+
+    Args:
+        n_actions: A.
+    """
+
+    kind = "brought"
+
+    def __init__(self, n_actions: int) -> None:
+        self._n_actions = int(n_actions)
+
+    @property
+    def n_actions(self) -> int:
+        return self._n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return self.over(Requests(contexts))
+
+    def over(self, requests: Requests) -> FloatArray:
+        sets = requests.sets
+        known = None if sets is None else sets.pi0
+        if known is None:
+            raise PolicyError(
+                "every request must bring pi0's probabilities of its candidates",
+                found="requests without them",
+                cure="log them beside the candidates, and send them with each request",
+            )
+        return np.asarray(requests.table(known, self.n_actions), dtype=np.float64)
+
+    def chosen_probabilities(
+        self, requests: Requests, actions: IntArray, rows: IntArray
+    ) -> FloatArray:
+        """(n,) pi(a_i | requests[rows_i]): looked up, no table."""
+        sets = requests.sets
+        if sets is None or sets.pi0 is None:
+            return super().chosen_probabilities(requests, actions, rows)
+        entry = sets.entry(rows, actions)
+        return np.where(entry >= 0, np.asarray(sets.pi0, dtype=np.float64)[entry], 0.0)
+
+    def state(self) -> State:
+        return State({"n_actions": self._n_actions})
+
+    @classmethod
+    def from_state(cls, state: State) -> BroughtPolicy:
+        return cls(state.settings["n_actions"])
+
+
+class OrElse(BasePolicy):
+    """A policy, and another one for requests in which it shows none of the candidates.
+
+    A choice among new items has nothing to show where a request brings none: there the old part of
+    a mixture decides, and the mixture stays linear in its shares.
+
+    Args:
+        first: decides where it shows a candidate.
+        otherwise: decides elsewhere.
+    """
+
+    kind = "or-else"
+    part_families = {"first": POLICY, "otherwise": POLICY}
+
+    def __init__(self, first: BasePolicy, otherwise: BasePolicy) -> None:
+        require(
+            first.n_actions == otherwise.n_actions,
+            "policies must be over the same actions",
+            found=f"{first.n_actions} and {otherwise.n_actions}",
+            error=PolicyError,
+        )
+        self.first, self.otherwise = first, otherwise
+
+    @property
+    def n_actions(self) -> int:
+        return self.first.n_actions
+
+    @property
+    def rests_on_choice(self) -> bool:
+        return self.otherwise.rests_on_choice
+
+    def row_probabilities(self, rows: LoggedData) -> FloatArray:
+        if not self.rests_on_choice:
+            return super().row_probabilities(rows)
+        decides = self._decides(rows.requests)[rows.context]
+        return np.where(
+            decides, self.first.row_probabilities(rows), self.otherwise.row_probabilities(rows)
+        )
+
+    def drawn_probabilities(self, rows: LoggedData) -> FloatArray:
+        if not self.rests_on_choice:
+            return super().drawn_probabilities(rows)
+        decides = self._decides(rows.requests)[rows.context]
+        return np.where(
+            decides, self.first.drawn_probabilities(rows), self.otherwise.drawn_probabilities(rows)
+        )
+
+    def pi0_share(self, requests: Requests) -> FloatArray:
+        return np.where(self._decides(requests), 0.0, self.otherwise.pi0_share(requests))
+
+    def besides_pi0(self, requests: Requests) -> FloatArray:
+        out = np.array(self.first.over(requests), dtype=np.float64)
+        none = np.flatnonzero(out.sum(axis=1) == 0)
+        if len(none):
+            other = self.otherwise.besides_pi0(requests.take(none))
+            out[none, : other.shape[1]] = other
+        return out
+
+    def _decides(self, requests: Requests) -> Mask:
+        """(u,) where the first policy shows a candidate."""
+        shows = np.zeros(len(requests), dtype=bool)
+        for piece, pi in self.first.distributions(requests):
+            shows[piece] = pi.sum(axis=1) > 0
+        return shows
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return self.over(Requests(contexts))
+
+    def over(self, requests: Requests) -> FloatArray:
+        out = np.array(whole(self.first, requests), dtype=np.float64)
+        none = np.flatnonzero(out.sum(axis=1) == 0)
+        if len(none):
+            other = whole(self.otherwise, requests.take(none))
+            out[none, : other.shape[1]] = other
+        return out
+
+    def state(self) -> State:
+        return State({}, parts={"first": self.first, "otherwise": self.otherwise})
+
+    @classmethod
+    def from_state(cls, state: State) -> OrElse:
+        return cls(state.parts["first"], state.parts["otherwise"])
 
 
 def naive_safe_exploration(

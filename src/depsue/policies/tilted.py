@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from depsue.data.checks import FloatArray, Mask
+from depsue.data.requests import Requests
 from depsue.errors import PolicyError, is_real, require, short
-from depsue.policies.base import BasePolicy, whole
+from depsue.policies.base import BasePolicy, held, whole
 from depsue.policies.cached import CachedRewardModel
 from depsue.policies.simple import checked_support
-from depsue.protocols import Policy, RewardModel
+from depsue.protocols import Policy, RewardModel, predicted
 from depsue.savable import POLICY, REWARD_MODEL, State
 
 
@@ -61,16 +62,19 @@ class Tilted(BasePolicy):
         return self.base.n_actions
 
     def probabilities(self, contexts: FloatArray) -> FloatArray:
-        base = whole(self.base, contexts)
-        return self.tilt(base, predicted(self.model, contexts))
+        return self.over(Requests(contexts))
+
+    def over(self, requests: Requests) -> FloatArray:
+        return self.tilt(whole(self.base, requests), predicted(self.model, requests))
 
     def tilt(self, base: FloatArray, q_hat: FloatArray) -> FloatArray:
-        """(m, A) the tilted distributions, from the base's and the predictions."""
+        """(m, L) the tilted distributions, from the base's and the predictions."""
         mean = np.einsum("ma,ma->m", base, q_hat)[:, None]
         with np.errstate(over="ignore"):  # exp overflows to infinity, and its inverse is 0
             g = 1 / (np.exp((mean - q_hat) * (self.strength / self.scale)) + 1 / self.cap)
         g *= base
-        g *= (1 - self.keep) / g.sum(axis=1, keepdims=True)
+        total = g.sum(axis=1, keepdims=True)
+        g *= (1 - self.keep) / np.where(total > 0, total, 1.0)
         return np.asarray(g + self.keep * base)
 
     def state(self) -> State:
@@ -138,6 +142,25 @@ class ModelSoftmax(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         return self.choice(predicted(self.model, contexts))
 
+    def over(self, requests: Requests) -> FloatArray:
+        """(c, L) a choice among the candidates that it supports; even / m counts those."""
+        if requests.sets is None:
+            return self.probabilities(requests.contexts)
+        return self.choice_among(requests, predicted(self.model, requests))
+
+    def choice_among(self, requests: Requests, q_hat: FloatArray) -> FloatArray:
+        """(c, L) the distributions over candidates, from the predictions of them."""
+        if requests.sets is None:
+            return self.choice(q_hat)
+        places = requests.places(self.n_actions)
+        support = places.pick(self._support, False)
+        s = np.where(support, np.asarray(q_hat, dtype=np.float64), -np.inf)
+        most = s.max(axis=1, keepdims=True)
+        s = np.where(support, s - np.where(np.isfinite(most), most, 0.0), 0.0)
+        g = np.where(support, np.exp(s * (self.strength / self.scale)), 0.0)
+        g = held(g * places.pick(self.factors, 0.0))
+        return (1 - self.even) * g + self.even * held(support.astype(np.float64))
+
     def choice(self, q_hat: FloatArray) -> FloatArray:
         """(m, A) the distributions, from the predictions."""
         places = np.flatnonzero(self._support)
@@ -162,8 +185,3 @@ class ModelSoftmax(BasePolicy):
         model = CachedRewardModel(state.parts["model"])
         support, factors = state.arrays["support"].astype(bool), state.arrays["factors"]
         return cls(model, support, **state.settings, factors=factors)
-
-
-def predicted(model: RewardModel, contexts: FloatArray) -> FloatArray:
-    """(m, A) predictions for a chunk of contexts."""
-    return np.asarray(model.predict(contexts))

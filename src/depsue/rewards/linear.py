@@ -12,13 +12,11 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
-from depsue.rewards.base import BaseRewardModel, action_features
+from depsue.rewards.base import AT_ONCE, BaseRewardModel, action_features, mean_and_scale
 from depsue.savable import State
 
 RIDGE = 10.0
 """Penalty on each standardised coefficient, in rows: it only steadies what rows do not settle."""
-AT_ONCE = 1 << 17
-"""Rows whose features are held at once."""
 
 
 class LinearRewardModel(BaseRewardModel):
@@ -70,14 +68,16 @@ def fit_linear(logs: LoggedData) -> LinearRewardModel:
         logs: the rows; their catalogue must have action features.
     """
     features = action_features(logs)
-    x, x_mean, x_scale = _standardised(logs.contexts)
-    e, e_mean, e_scale = _standardised(features)
-    d, width = x.shape[1], 1 + x.shape[1] + e.shape[1]
+    x_mean, x_scale = mean_and_scale(logs.contexts)
+    e_mean, e_scale = mean_and_scale(features)
+    d, width = len(x_mean), 1 + len(x_mean) + len(e_mean)
     gram, moment = np.zeros((width, width)), np.zeros(width)
     for start in range(0, len(logs), AT_ONCE):
         piece = slice(start, start + AT_ONCE)
-        ones = np.ones((len(logs.action[piece]), 1))
-        inputs = np.concatenate([ones, x[logs.context[piece]], e[logs.action[piece]]], axis=1)
+        inputs = np.ones((len(logs.action[piece]), width))
+        np.subtract(logs.contexts[logs.context[piece]], x_mean, out=inputs[:, 1 : 1 + d])
+        np.subtract(features[logs.action[piece]], e_mean, out=inputs[:, 1 + d :])
+        inputs[:, 1:] *= np.concatenate([x_scale, e_scale])
         gram += inputs.T @ inputs
         moment += inputs.T @ logs.reward[piece]
     penalty = np.full(width, RIDGE)
@@ -85,13 +85,6 @@ def fit_linear(logs: LoggedData) -> LinearRewardModel:
     coefficients = np.linalg.solve(gram + np.diag(penalty), moment)
     u, v = coefficients[1 : 1 + d] * x_scale, coefficients[1 + d :] * e_scale
     constant = float(coefficients[0] - x_mean @ u - e_mean @ v)
-    of_action = np.asarray(features, dtype=np.float64) @ v
+    pieces = [features[k : k + AT_ONCE] for k in range(0, len(features), AT_ONCE)]
+    of_action = np.concatenate([np.asarray(piece, dtype=np.float64) @ v for piece in pieces])
     return LinearRewardModel(constant, u, of_action, logs.r_max)
-
-
-def _standardised(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The columns with mean 0 and deviation 1, their means, and what they were multiplied by."""
-    wide = np.asarray(values, dtype=np.float64)
-    mean, deviation = wide.mean(axis=0), wide.std(axis=0)
-    scale = 1 / np.where(deviation > 1e-8, deviation, 1.0)
-    return (wide - mean) * scale, mean, scale

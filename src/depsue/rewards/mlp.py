@@ -1,4 +1,4 @@
-"""The paper's reward model: an ensemble of small MLPs, its settings, and how it is fitted.
+"""The paper's reward model: an ensemble of small MLPs, and how it is fitted.
 
 The B members q-hat_j(x, e_a) are held, and computed, as one batch (`BatchedMlp`).
 
@@ -11,11 +11,10 @@ in the paper's appendix, which pushes down what was not logged.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -23,18 +22,30 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 from depsue import rng
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray, IntArray, Unlocked
 from depsue.data.logs import LoggedData
-from depsue.errors import is_real, is_whole, require, require_positive, short
+from depsue.errors import require, short
 from depsue.progress import Watch, silent
-from depsue.rewards.base import BaseRewardModel, action_features
+from depsue.rewards.base import (
+    AT_ONCE,
+    BaseRewardModel,
+    Combine,
+    RewardSettings,
+    action_features,
+    mean_and_scale,
+)
 from depsue.savable import State
 
-Combine = Literal["mean", "min", "optimistic"]
 FEW = 256
 """Contexts whose predictions are kept until others are asked about."""
 ACTIONS_AT_ONCE = 2000
 """Actions whose first hidden layer is held at once: small enough to stay near the processor."""
+PAIRS_AT_ONCE = 1 << 11
+"""Pairs whose hidden layers are held at once, for the same reason."""
+PAIRS_A_TASK = 1 << 17
+"""Pairs that one core takes at a time."""
+FEW_PARTS = 1 << 25
+"""Numbers of the actions' first layers, over all members, that are worth keeping: 128 MiB."""
 
 
 class MlpRewardModel(BaseRewardModel):
@@ -66,7 +77,7 @@ class MlpRewardModel(BaseRewardModel):
             "combine must be 'mean', 'min' or 'optimistic'",
             found=short(combine),
         )
-        self._mlp, self._features = mlp, torch.from_numpy(np.array(features, dtype=np.float32))
+        self._mlp, self._features = mlp, _held(features)
         self.r_max, self.combine, self.report = float(r_max), combine, report
         self._members = _Members(mlp, self._features, self.r_max)
 
@@ -89,17 +100,17 @@ class MlpRewardModel(BaseRewardModel):
         self, contexts: FloatArray, actions: IntArray, rows: IntArray | None = None
     ) -> FloatArray:
         """(n,) predictions for pairs: `rows` points into the (u, d) contexts."""
-        rows = np.arange(len(actions)) if rows is None else rows
-        x = _tensor(contexts)
+        which = np.arange(len(actions)) if rows is None else np.asarray(rows)
+        some = SomePairs(self._mlp, self._features, np.asarray(contexts), len(actions))
         out = np.empty(len(actions), dtype=np.float32)
-        with torch.no_grad():
-            for start in range(0, len(actions), 1 << 16):
-                piece = slice(start, start + (1 << 16))
-                context = x[torch.from_numpy(np.array(rows[piece], dtype=np.int64))]
-                action = self._features[torch.from_numpy(np.array(actions[piece], dtype=np.int64))]
-                logits = self._mlp.logits(self._mlp.standardised(context, action))
-                members = logits.sigmoid().numpy() * self.r_max
-                out[piece] = _over_members(members, self.combine, self.r_max)
+
+        def work(piece: slice) -> None:
+            for start in range(piece.start, piece.stop, PAIRS_AT_ONCE):
+                block = slice(start, min(start + PAIRS_AT_ONCE, piece.stop))
+                members = some(which[block], np.asarray(actions[block])).numpy()
+                out[block] = _over_members(members * self.r_max, self.combine, self.r_max)
+
+        rng.on_all_cores(work, len(actions), PAIRS_A_TASK)
         return out
 
     def state(self) -> State:
@@ -219,6 +230,15 @@ def _tensor(contexts: FloatArray) -> torch.Tensor:
     return torch.from_numpy(np.array(contexts, dtype=np.float32))
 
 
+def _held(values: FloatArray) -> torch.Tensor:
+    """A tensor in single precision, never written to: of a locked array without a copy."""
+    array = np.asarray(values)
+    plain = array.dtype == np.float32 and array.flags.c_contiguous
+    if plain and not array.flags.writeable:
+        return torch.from_numpy(np.asarray(Unlocked(array)))
+    return _tensor(array)
+
+
 class BatchedMlp:
     """B MLPs of the same shape on (context, action features), ReLU between, one logit out.
 
@@ -271,8 +291,8 @@ class BatchedMlp:
             values /= fan_in**0.5
             weights.append(values[:, :-1].contiguous())
             biases.append(values[:, -1:].contiguous())
-        mean = np.concatenate([contexts.mean(axis=0), features.mean(axis=0)])
-        deviation = np.concatenate([contexts.std(axis=0), features.std(axis=0)])
+        of_both = [_mean_and_deviation(values) for values in (contexts, features)]
+        mean, deviation = (np.concatenate(both) for both in zip(*of_both, strict=True))
         scale = 1 / np.where(deviation > 1e-8, deviation, 1)
         as_tensor = [torch.as_tensor(v, dtype=torch.float32) for v in (mean, scale)]
         return cls(weights, biases, d, *as_tensor)
@@ -298,6 +318,14 @@ class BatchedMlp:
     def standardised(self, contexts: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         """(..., in) inputs of aligned contexts (..., d) and action features (..., d_a)."""
         return (torch.cat([contexts, features], dim=-1) - self.shift) * self.scale
+
+
+def _mean_and_deviation(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Of the columns; where rows are many, a sum in single precision would be rough, and large."""
+    if len(values) <= AT_ONCE:
+        return values.mean(axis=0), values.std(axis=0)
+    mean, scale = mean_and_scale(values)
+    return mean, 1 / scale
 
 
 class AllPairs:
@@ -352,58 +380,66 @@ class AllPairs:
         return out
 
 
-@dataclass(frozen=True)
-class RewardSettings:
-    """How a reward model is fitted."""
+class SomePairs:
+    """Predictions of some pairs of a context and an action, a block of them at a time.
 
-    members: int = 5
-    """B: MLPs, each on its own bootstrap sample (one member takes the rows as they are)."""
-    combine: Combine = "mean"
-    """How members are combined; the paper names both mean and min."""
-    conservatism: float = 0.0
-    """CQL's alpha; 0 is the plain model."""
-    hidden: tuple[int, ...] = (100, 10)
-    """Widths of the hidden layers."""
-    rate: float = 1e-3
-    """Adam's step size."""
-    batch: int = 1024
-    """Rows per step and member at most; fewer where an epoch would have under 100 steps."""
-    max_epochs: int = 20
-    """Passes over the rows at most."""
-    patience: int = 2
-    """Passes without a better held-out loss before stopping."""
-    heldout: float = 0.1
-    """Share of the rows (or units) held out."""
+    The first layer is worked out in its two parts: the context's once for each context that follows
+    another in the pairs, the action's once for each action where they are few beside the pairs.
+    Blocks stay near the processor, and their products lie along the last axis, as in `AllPairs`.
 
-    def __post_init__(self) -> None:
-        for name in ("members", "batch", "max_epochs", "patience"):
-            value = getattr(self, name)
-            require(
-                is_whole(value) and value >= 1,
-                f"{name} must be a whole number, at least 1",
-                found=short(value),
-            )
-        require_positive(self.rate, "rate", "0.001 is a good start")
-        require(
-            len(self.hidden) >= 1 and all(is_whole(h) and h >= 1 for h in self.hidden),
-            "hidden must be the widths of at least one layer",
-            found=short(self.hidden),
-            cure="the paper's are (100, 10)",
-        )
-        require(
-            is_real(self.heldout) and 0 < self.heldout < 1,
-            "heldout must lie in (0, 1)",
-            found=short(self.heldout),
-        )
-        require(
-            is_real(self.conservatism) and 0 <= self.conservatism < math.inf,
-            "conservatism must be a finite number >= 0",
-            found=short(self.conservatism),
-        )
+    Args:
+        mlp: the members; their weights must not change meanwhile.
+        features: (A, d_a) features of the actions.
+        contexts: (u, d).
+        n: how many pairs there will be.
+    """
 
+    def __init__(
+        self, mlp: BatchedMlp, features: torch.Tensor, contexts: FloatArray, n: int
+    ) -> None:
+        self._mlp, self._features, self._contexts = mlp, features, contexts
+        d = mlp.d
+        with torch.no_grad():
+            self._weights = [
+                [w[j].T.contiguous() for w in mlp.weights[1:]] for j in range(mlp.members)
+            ]
+            self._biases = [[b[j].T for b in mlp.biases[1:]] for j in range(mlp.members)]
+            self._first = [
+                (w[:d].contiguous(), w[d:].contiguous(), b)
+                for w, b in zip(mlp.weights[0].detach(), mlp.biases[0].detach(), strict=True)
+            ]
+            self._of_action: list[torch.Tensor] = []
+            if len(features) < n and mlp.weights[0][..., 0, :].numel() * len(features) <= FEW_PARTS:
+                e = self._scaled(features.clone(), slice(d, None))
+                self._of_action = [torch.mm(e, w) for _, w, _ in self._first]
 
-CQL = RewardSettings(members=1, conservatism=2.0)
-"""The paper's conservative model: one MLP, alpha = 2."""
+    def _scaled(self, values: torch.Tensor, part: slice) -> torch.Tensor:
+        return values.sub_(self._mlp.shift[part]).mul_(self._mlp.scale[part])
+
+    def __call__(self, rows: IntArray, actions: IntArray) -> torch.Tensor:
+        """(B, m) probabilities of m pairs; `rows` points into the contexts."""
+        with torch.no_grad():
+            return self._predicted(rows, torch.from_numpy(actions.astype(np.int64)))
+
+    def _predicted(self, rows: IntArray, actions: torch.Tensor) -> torch.Tensor:
+        first, last, at = int(rows.min()), int(rows.max()) + 1, None
+        if last - first <= len(rows):  # neighbours: each context once
+            at = torch.from_numpy(rows.astype(np.int64) - first)
+        mine = self._contexts[rows] if at is None else self._contexts[first:last]
+        x = self._scaled(_tensor(mine), slice(0, self._mlp.d))
+        e = None
+        if not self._of_action:
+            e = self._scaled(self._features.index_select(0, actions), slice(self._mlp.d, None))
+        out = torch.empty(len(self._first), len(actions))
+        for j, (of_x, of_e, bias) in enumerate(self._first):
+            h = self._of_action[j].index_select(0, actions) if e is None else torch.mm(e, of_e)
+            u = torch.addmm(bias, x, of_x)
+            g = h.add_(u if at is None else u.index_select(0, at)).relu_().T
+            weights, biases = self._weights[j], self._biases[j]
+            for weight, b in zip(weights[:-1], biases[:-1], strict=True):
+                g = torch.addmm(b, weight, g).relu_()
+            torch.addmm(biases[-1], weights[-1], g, out=out[j, None])
+        return out.sigmoid_()
 
 
 def fit_rewards(
@@ -455,6 +491,29 @@ def heldout_split(
     return train, heldout
 
 
+class Adam:
+    """Adam (Kingma & Ba, 2015), bit for bit as torch.optim has it, which takes 3 s to load.
+
+    Args:
+        parameters: what is learned, in place.
+        rate: the step size.
+    """
+
+    def __init__(self, parameters: list[torch.Tensor], rate: float) -> None:
+        self.parameters, self._rate, self._steps = parameters, rate, 0
+        self._moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[torch.Tensor]) -> None:
+        """One step along the gradients, one for each parameter."""
+        self._steps += 1
+        first, second = (1 - beta**self._steps for beta in (0.9, 0.999))
+        for p, g, (mean, square) in zip(self.parameters, gradients, self._moments, strict=True):
+            mean.lerp_(g, 1 - 0.9)
+            square.mul_(0.999).addcmul_(g, g, value=1 - 0.999)
+            p.addcdiv_(mean, (square.sqrt() / second**0.5).add_(1e-8), value=-self._rate / first)
+
+
 class _Fit:
     """The optimiser, and the bootstrap sample of every member."""
 
@@ -466,14 +525,13 @@ class _Fit:
         n, b = len(logs), settings.members
         self.batch = min(settings.batch, max(32, n // 100))
         self.sample: IntArray = self.draw.integers(0, n, (b, n)) if b > 1 else np.arange(n)[None]
-        self.contexts = torch.from_numpy(np.array(logs.contexts))
-        self.features = torch.from_numpy(np.array(logs.catalogue.features))
+        self.contexts, self.features = _held(logs.contexts), _held(action_features(logs))
         self.context = torch.from_numpy(logs.context.astype(np.int64))
         self.action = torch.from_numpy(logs.action.astype(np.int64))
         self.target = torch.from_numpy((logs.reward / logs.r_max).astype(np.float32))
         for parameter in mlp.parameters():
             parameter.requires_grad_(True)
-        self.optimiser = torch.optim.Adam(mlp.parameters(), lr=settings.rate)
+        self.optimiser = Adam(mlp.parameters(), settings.rate)
 
     def epoch(self) -> float:
         """One pass over every member's sample; the mean loss (without CQL's part)."""
@@ -487,9 +545,7 @@ class _Fit:
             loss = fit * self.settings.members  # a mean over members; each has its own gradient
             if self.settings.conservatism:
                 loss = loss + self.settings.conservatism * self._overestimation(x, logits)
-            self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            self.optimiser.step()
+            self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
             losses.append(fit.detach())
         return float(torch.stack(losses).mean())
 

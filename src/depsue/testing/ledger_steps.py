@@ -34,6 +34,18 @@ class SmallCertificate:
         return json.dumps(asdict(self))
 
 
+@dataclass(frozen=True)
+class PooledCertificate(SmallCertificate):
+    """One that pooled rows of some families."""
+
+    families: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """As JSON, with what was pooled as certificates have it."""
+        strata = [{"registration": {"family": family}} for family in self.families]
+        return json.dumps({"campaign": self.campaign, "strata": strata})
+
+
 def start(ledger: Ledger, campaign: str = "spring", *, retries: bool = False) -> None:
     """A campaign of two rounds, with rows of round 0 and two candidates for round 1."""
     ledger.create_campaign(campaign, rounds=2, settings={}, retries=retries, by="ana")

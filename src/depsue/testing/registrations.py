@@ -11,6 +11,7 @@ from depsue.data import Catalogue, LoggedData
 from depsue.data.identity import LogSketch
 from depsue.ledger import Ledger
 from depsue.testing.ledger_steps import (
+    PooledCertificate,
     begin_erasure,
     finish,
     observe,
@@ -144,6 +145,47 @@ class RegistrationConformance:
         with refused("in whatever campaign|depsue campaign family"):
             ledger.begin_read("winter", 1, sha("d0"), sha("p1"), "ana")
 
+    def test_candidates_of_a_family_have_not_seen_its_verdicts(self, ledger: Ledger) -> None:
+        """Steered by 20 printed segment means of spring, autumn's would err in 64%."""
+        shares = {"spring": 0.5, "autumn": 0.5}
+        for name in shares:
+            start(ledger, name)
+        ledger.declare_family("shop", shares=shares, floor=None, by="ana")
+        finish(ledger, "spring", 1, "p1", "d0", passed=False)
+        record(ledger, "autumn", 1, "p3")
+        with refused("train on the rows that they share before|campaign 'spring'|trained before"):
+            ledger.begin_read("autumn", 1, sha("d0"), sha("p3"), "ana")
+        assert ledger.begin_read("autumn", 1, sha("d0"), sha("p1"), "ana") == 1
+
+    def test_rows_that_a_verdict_pooled_were_read(self, ledger: Ledger) -> None:
+        start(ledger)
+        ledger.deploy("spring", 1, sha("pi0"), "rollback", by="ana")
+        observe(ledger, "spring", 1, "d1")
+        record(ledger, "spring", 2, "p1")
+        attempt = ledger.begin_read("spring", 2, sha("d1"), sha("p1"), "ana")
+        for name in ("autumn", "winter"):
+            start(ledger, name)
+        with refused("in whatever campaign|in round 2 of campaign 'spring'"):
+            ledger.begin_read("autumn", 1, sha("d0"), sha("p1"), "ana")  # it may have pooled them
+        family = ledger.registration("spring", 0).family
+        pooled = PooledCertificate("spring", sha("d1"), attempt, sha("p1"), True, (family,))
+        ledger.finish_read("spring", 2, sha("p1"), pooled, "ana")
+        with refused("in whatever campaign|in round 2 of campaign 'spring'"):
+            ledger.begin_read("autumn", 1, sha("d0"), sha("p1"), "ana")
+        assert ledger.read_elsewhere("autumn") == ("spring",)
+        assert ledger.read_elsewhere("spring") == ()
+
+    def test_rows_that_a_verdict_left_alone_were_not_read(self, ledger: Ledger) -> None:
+        start(ledger)
+        ledger.deploy("spring", 1, sha("pi0"), "rollback", by="ana")
+        observe(ledger, "spring", 1, "d1")
+        record(ledger, "spring", 2, "p1")
+        finish(ledger, "spring", 2, "p1", "d1", passed=True)
+        start(ledger, "autumn")
+        assert ledger.read_elsewhere("autumn") == ()
+        finish(ledger, "autumn", 1, "p1", "d0", passed=True)
+        assert ledger.read_elsewhere("spring") == ("autumn",)
+
     def test_a_family_is_declared_before_its_first_verdict(self, ledger: Ledger) -> None:
         for name in ("spring", "autumn", "winter"):
             start(ledger, name)
@@ -171,6 +213,29 @@ class RegistrationConformance:
         ledger.declare_family("shop", shares=shares, floor=0.92, by="ana")
         with refused("together keep 0.92|spring may lose 0.05, autumn may lose 0.05|higher floors"):
             ledger.begin_read("spring", 1, sha("d0"), sha("p1"), "ana")
+
+    def test_only_floors_of_all_rewards_limit_what_a_family_loses(self, ledger: Ledger) -> None:
+        whole, high, segment, other = (
+            {"floor": {"ratio": 0.95}},
+            {"floor": {"ratio": 1.05}},
+            {"floor": {"ratio": 0.95}, "segment": ["de", 1.0]},
+            {"floor": {"ratio": 0.95}, "reward": "minutes"},
+        )
+        lost = {
+            "everybody": ([whole, {"floor": {"ratio": 0.5}, "segment": ["de", 1.0]}], "0.05"),
+            "above": ([high], "0"),
+            "segment": ([segment], "1"),
+            "minutes": ([other], "1"),
+        }
+        for name, (promises, _) in lost.items():
+            settings = {"campaign": {"explore": {"promises": promises}}}
+            ledger.create_campaign(name, rounds=2, settings=settings, by="ana")
+            observe(ledger, name, 0, f"of {name}")
+            record(ledger, name, 1, "p1")
+        ledger.declare_family("shop", shares=dict.fromkeys(lost, 0.25), floor=0.99, by="ana")
+        words = "|".join(f"{name} may lose {loss}" for name, (_, loss) in lost.items())
+        with refused(words):
+            ledger.begin_read("above", 1, sha("of above"), sha("p1"), "ana")
 
     def test_terms_of_a_family_are_checked(self, ledger: Ledger) -> None:
         for shares in ({"a": 1.0}, {"a": 0.6, "b": 0.6}, {"a": 0.0, "b": 0.5}):
