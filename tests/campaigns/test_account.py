@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -273,6 +274,21 @@ def test_a_round_that_ends_as_declared_has_a_fixed_length(
     assert "ended by choice" not in str(story_of(campaign))
 
 
+@pytest.mark.parametrize("by_pi0", [None, 500])
+def test_a_round_of_which_rows_are_missing_was_ended_by_choice(
+    campaign: Campaign, world: World, tmp_path: Path, by_pi0: int | None
+) -> None:
+    """All declared decisions were served; how many of them have a row is anybody's choice."""
+    campaign.deploy(decisions=2500)
+    source = logged(campaign, world, tmp_path / "june.parquet", 2000)
+    excused = campaign.preview_observation(source, decisions=2500, by_pi0=by_pi0, excused=500)
+    assert excused.ended == ""  # an outage, which no reward has to do with
+    seen = campaign.preview_observation(source, decisions=2500, by_pi0=by_pi0)
+    assert seen.ended == "500 decisions of 2,500 served have no row here"
+    campaign.observe(source, decisions=2500, by_pi0=by_pi0)
+    assert not campaign.state().inputs(2500).fixed_length
+
+
 @pytest.mark.parametrize(
     ("until", "ended"),
     [
@@ -306,6 +322,17 @@ def test_the_length_of_a_round_is_declared_once(campaign: Campaign) -> None:
     with pytest.raises(ConfigError, match=r"declared once.*77 decisions, declared was 3,000"):
         campaign.deploy(decisions=77)
     assert campaign.deploy() == first == campaign.deploy(decisions=3000)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"deployments": 5}, {"fractions": (0.4, 0.2, 0.4)}, {"no_drift": True}]
+)
+def test_a_plan_reads_no_row_that_the_campaign_keeps(
+    campaign: Campaign, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="splits rows as the campaign does.*of the campaign"):
+        campaign.state(replace(EXPLORE, **changed))
+    assert campaign.state(replace(EXPLORE, delta=0.2)).settings.delta == 0.2
 
 
 def test_one_row_does_not_end_a_round(campaign: Campaign, world: World, tmp_path: Path) -> None:

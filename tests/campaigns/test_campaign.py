@@ -35,7 +35,15 @@ from depsue.errors import ConfigError, DataError, DepsueError, FileError, Policy
 from depsue.exploration.settings import ExploreSettings
 from depsue.files import write_synced
 from depsue.ledger import CampaignRecord, Ledger
-from depsue.policies import BasePolicy, ExternalModel, OwnPolicy, load, save
+from depsue.pages.words import sentences
+from depsue.policies import (
+    BasePolicy,
+    ExternalModel,
+    OwnPolicy,
+    load,
+    naive_safe_exploration,
+    save,
+)
 from depsue.policies.base import whole
 from depsue.promises import Floor, Promise
 from depsue.rewards import RewardSettings
@@ -324,6 +332,21 @@ def test_a_failed_certificate_leaves_what_is_certain(files: Path, tmp_path: Path
     with pytest.raises(ConfigError, match="what may be deployed now is one of pi0"):
         campaign.deploy("certified")
     assert campaign.deploy().policy_hash == campaign.terms.pi0
+
+
+def test_what_is_certain_shows_the_new_items_evenly(home: Path, world: World) -> None:
+    campaign = _open(home)
+    certain = next(one for one in campaign.choices() if one.what == "certain")
+    policy = campaign.policy(1, campaign.hash_of_choice(1, certain))
+    own = naive_safe_exploration(world.logging_policy, world.catalogue, certain.novelty)
+    requests = world.deploy(world.logging_policy, 20, round=0).contexts
+    np.testing.assert_allclose(whole(policy, requests), whole(own, requests), rtol=1e-6)
+    assert "beside pi0, even over the new items, is certain" in certain.why
+    campaign.deploy("certain")
+    story = story_of(campaign)
+    assert story.deployed is not None and story.deployed.even
+    assert ", even over the new items, since" in str(story)
+    assert "each equally often." in sentences(story).deployed
 
 
 def test_a_verdict_cannot_be_retried_with_another_candidate(home: Path) -> None:

@@ -97,7 +97,9 @@ def test_the_text_and_the_json_are_of_one_record() -> None:
     assert values["history"][1]["certified"] == 0.2 and values["next"] in text
     assert "campaign spring: round 2 of 2" in text
     assert "deployed  the certified policy of round 1, novelty 0.200, since" in text
-    table = [line.split() for line in text.splitlines()[-4:]]
+    lines = text.splitlines()
+    start = next(place for place, line in enumerate(lines) if line.split()[:1] == ["round"])
+    table = [line.split() for line in lines[start : start + 4]]
     assert table[0] == [
         "round", "verdict", "certified", "served", "rows", "novelty", "value", "floor", "margin"
     ]  # fmt: skip

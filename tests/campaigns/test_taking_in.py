@@ -138,6 +138,8 @@ def test_rows_younger_than_the_window_are_left_out_of_every_round(tmp_path: Path
     again.rollback()
     june = sessions(2, 400, even, day=1)
     june.write_parquet(tmp_path / "june.parquet")
+    shown = again.preview_observation(tmp_path / "june.parquet", now=NOON + timedelta(days=1))
+    assert shown.ended  # the day on which they are looked at is anybody's choice
     seen = again.observe(tmp_path / "june.parquet", now=NOON + timedelta(days=1))
     assert seen.rows < len(june) and "younger than the reward window" in again.notes[0]
     assert again.observe(tmp_path / "june.parquet", now=late) == seen  # and nothing is added

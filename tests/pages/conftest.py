@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.pages.browser import Browser
-from tests.serving.conftest import Clock
+from tests.serving.conftest import Clock, seeded_chance
 
 from depsue import RewardSettings, SyntheticSettings, Uniform, synthetic_world
 from depsue.campaigns import Campaign, CampaignSettings, create, open_home
@@ -56,7 +57,9 @@ def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         logs = folder / f"{name}-0.parquet"
         drawn = world.deploy(pi0, rows, round=rows)  # of another stream for each number of rows
         write_logs(replace(drawn, round=np.zeros(rows, dtype=np.int16)), logs)
-        return create(name, logs, items, pi0=pi0, settings=settings, by=HOSTILE, home=home)
+        with pytest.MonkeyPatch.context() as seeded:
+            seeded.setattr("secrets.token_bytes", random.Random(name).randbytes)
+            return create(name, logs, items, pi0=pi0, settings=settings, by=HOSTILE, home=home)
 
     def tested(name: str, rows: int, settings: CampaignSettings) -> Campaign:
         made = begun(name, rows, settings)
@@ -105,7 +108,9 @@ def served(home: Path, name: str, clock: Clock, ticks: Clock, *, holdout: float 
     """A service that has not started; rewards count for a minute."""
     campaign = Campaign(open_home(home), home, name, by="ana")
     settings = ServingSettings(wait=60.0, holdout=holdout)
-    return Service(campaign, settings, clock=clock, ticks=ticks, refresh=3600.0)
+    return Service(
+        campaign, settings, clock=clock, ticks=ticks, refresh=3600.0, chance=seeded_chance()
+    )
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_scripts_and_styles_come_from_here_and_stay(visit: Browser) -> None:
 def test_every_twin_is_in_the_openapi_document(visit: Browser) -> None:
     paths = visit.get("/openapi.json").json["paths"]
     twins = {path for path in paths if path.endswith(".json") and path != "/openapi.json"}
-    assert len(twins) == 6
+    assert len(twins) == 7
     for path in twins:
         operation = paths[path]["get"]
         assert operation["summary"] and "role admin" in operation["description"]

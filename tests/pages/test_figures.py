@@ -42,7 +42,10 @@ STATUS = ServiceStatus(
     what="certified",
     novelty=0.12,
     made_in=1,
+    share=0.95,
     holdout=0.05,
+    shares=[],
+    ramp=None,
     served=ServedStatus(ServedCounts(855, 45, 0, 90), [], None, None),
     monitor=MonitorStatus(PermitStatus(None, ""), 900, 0, 0, 0, 0, 0, []),
     store=StoreStatus("", 0, 0, 0),
@@ -55,6 +58,7 @@ LIVE = Live(
     decided="",
     recent=None,
     asks="",
+    traffic="",
     troubles=(),
     rewards="",
     floor=0.25,
@@ -104,13 +108,15 @@ def test_rounds_are_drawn_as_far_as_they_are_known() -> None:
     story = replace(story, promises=(replace(first, outcomes=outcomes), story.promises[1]))
     figures = round_figures(story)
     assert [one.heading for one in figures] == [
-        "Value: </script>", "Novelty", "Value: clicks", "Margin: </script>", "Margin: clicks"
+        "Value: </script>", "Novelty", "Value: clicks", "Margin: </script>", "Margin: clicks",
+        "Discoverable corpus",
     ]  # fmt: skip
-    assert len({one.name for one in figures}) == 5
+    assert len({one.name for one in figures}) == 6
     assert all("<" not in one.plotly for one in figures)
-    value, novelty, _, margin, _ = figures
+    value, novelty, _, margin, _, corpus = figures
     assert "round 1 0.180 ± 0.020, certified at least 0.191" in value.description
     assert all("round 2" not in one.description for one in figures), "it has nothing to draw yet"
+    assert "round 1: 2 of 2." in corpus.description and "at least 100 times" in corpus.description
     assert (
         "round 1 -1.0" in margin.description
         and "round 1 served 20.0%, certified" in novelty.description

@@ -9,13 +9,17 @@ import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from markupsafe import Markup, escape
 from tests.campaigns import made as campaigns
 from tests.campaigns.made import sha
 
+from depsue.campaigns.exposure import ItemCounts
+from depsue.campaigns.records import ItemShare, NewItemShares
 from depsue.certificates import Ceiling
 from depsue.errors import FileError
+from depsue.exploration.choices import Expected
 from depsue.pages import report
 from depsue.pages.drawing import Figure
 from depsue.pages.report import rendered, report_of, write_report
@@ -153,6 +157,9 @@ def test_the_certain_level_serves() -> None:
     said = text_of(made.page)
     assert "The current policy (pi0) with a few new items, of round 1, is deployed" in said
     assert "It is meant to show a new item in 5% of decisions." in said
+    assert "new items as the reward model prefers them, is certain" in text_of(
+        Made().observe(0).train(1).certify(1, None).page
+    ), "an older version trained the candidate: this is what it serves"
 
 
 def test_a_campaign_that_is_over(drawn: None) -> None:
@@ -214,7 +221,7 @@ def test_rounds_without_anything_yet_are_not_drawn() -> None:
     assert "round 2" not in page.split("<h2>Margin")[0].split("<h2>Value")[1].split("<table")[0]
     found = re.findall('aria-label="([^"]*)"', page)
     told = [one for one in found if "by round" in one or one.startswith("Share of decisions")]
-    assert len(told) == 3 and all("round 1" in one and "round 2" not in one for one in told)
+    assert len(told) == 4 and all("round 1" in one and "round 2" not in one for one in told)
     made.train(2).certify(2)
     found = re.findall('aria-label="([^"]*)"', made.page)
     assert any("round 2 not observed, certified at least 0.2023" in one for one in found)
@@ -326,6 +333,35 @@ def test_exposure_adds_up_over_rounds() -> None:
     assert "0.200 ± 0.013" in text_of(made.page)
 
 
+def test_exposure_is_forecast_before_it_is_deployed() -> None:
+    shares = tuple(
+        ItemShare(id, share, 0.25)
+        for id, share in ((HOSTILE, 0.88), ("lamp", 0.06), ("mug", 0.04), ("pot", 0.02))
+    )
+    expected = Expected(old=1.4, new=0.8, logging=1.0, even=0.7)
+    made = Made().observe(0).train(1, exposure=NewItemShares(shares, likely=0.1), expected=expected)
+    said = text_of(made.page)
+    assert "A forecast: the boldest level that is likely to pass, novelty 10.0%" in said
+    assert f"{HOSTILE} 880 88.0% lamp 60 6.0%" in said and "<script" not in made.page
+    assert "2 of 4 new items are forecast to be shown hardly at all" in said
+    assert "new items about 500 times, each equally often." in said
+    deployed = text_of(made.certify(1).deploy(1, sha("certified", 1, 1)).page)
+    assert "the certified policy (novelty 0.200) shows new items about 2,000 times." in deployed
+    assert "each equally often" not in deployed
+
+
+def test_the_discoverable_corpus_has_a_figure_and_a_table() -> None:
+    counts = ItemCounts(
+        np.array([False, True, True]), np.array([900, 300, 20]), np.array([9, 4, 1])
+    )
+    made = Made().observe(0, counts=counts.packed())
+    assert "Discoverable corpus" not in text_of(made.page), "no round was observed yet"
+    made.train(1).certify(1).deploy(1, sha("certified", 1, 1))
+    page = made.observe(1, 0.26, served=sha("certified", 1, 1), counts=counts.packed()).page
+    assert "with at least 5 rewards in learn and select rows: round 1: 1 (0) of 2" in page
+    assert "1 1 (0) of 2 1 (1) of 2 2 (1) of 3 2 (2) of 3" in text_of(page)
+
+
 def test_only_the_items_shown_most_have_bars() -> None:
     items = [(f"item {place}", 100 - place, 10.0) for place in range(20)]
     page = Made().observe(0).round(1, 0.26, items=items).page
@@ -357,7 +393,7 @@ def test_the_page_stands_alone_and_is_in_order(drawn: None, tmp_path: Path) -> N
     assert all(after - before <= 1 for before, after in steps)
     assert len(set(found.ids)) == len(found.ids), "figures share no ids"
     figures = [attributes for tag, attributes in found.tags if tag == "svg"]
-    assert len(figures) == 7
+    assert len(figures) == 8
     assert all(one["role"] == "img" and one["aria-label"] for one in figures)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in found.tags}
     links = [v for _, attributes in found.tags for k, v in attributes.items() if "href" in k]

@@ -11,7 +11,7 @@ from tests.serving.conftest import Clock
 
 from depsue.campaigns.records import RoundSummary
 from depsue.serving.account import RoundAccount
-from depsue.serving.joining import export_served
+from depsue.serving.exporting import export_served
 from depsue.serving.service import Service
 from depsue.serving.settings import STORE, declared
 

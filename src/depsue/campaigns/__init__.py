@@ -7,7 +7,13 @@ takes in what it logged. Each is idempotent: a step that was cut short is called
 
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.creating import LEDGER, create, open_home
-from depsue.campaigns.dry_runs import Rehearsal, plan_next_round, recompute, rehearse_round
+from depsue.campaigns.dry_runs import (
+    Rehearsal,
+    plan_next_round,
+    recompute,
+    recorded_attempt,
+    rehearse_round,
+)
 from depsue.campaigns.exporting import Export, export_campaign, load_export
 from depsue.campaigns.settings import CampaignSettings
 from depsue.campaigns.story import Story, story_of
@@ -25,6 +31,7 @@ __all__ = [
     "open_home",
     "plan_next_round",
     "recompute",
+    "recorded_attempt",
     "rehearse_round",
     "story_of",
 ]

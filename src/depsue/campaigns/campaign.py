@@ -25,6 +25,7 @@ from depsue.campaigns.observing import (
     assumptions_on_refuted,
     changed_items,
     fold_sizes,
+    later_mapping,
     require_same_terms,
     require_untaught,
     summarised,
@@ -32,7 +33,7 @@ from depsue.campaigns.observing import (
     too_few,
 )
 from depsue.campaigns.recorded import RecordedCampaign
-from depsue.campaigns.records import CandidateFacts, RoundLength, required_hash
+from depsue.campaigns.records import CandidateFacts, RoundLength
 from depsue.certificates import Certificate, Registration, declared_units
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
@@ -45,8 +46,9 @@ from depsue.exploration.choices import Choice
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
-from depsue.policies import BasePolicy, Mixture, save
+from depsue.policies import BasePolicy, save
 from depsue.progress import Watch, silent
+from depsue.savable import required_hash
 
 MOST_OF_THEM = 0.99
 """Share of a round's rows that must be among those which are said to add to it."""
@@ -90,12 +92,15 @@ class Campaign(RecordedCampaign):
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue
         pi0_policy = self._save(k, state.pi0, catalogue)
-        certain, certain_policy = state.settings.certain, None
-        if certain > 0:
-            mixture = Mixture([state.pi0, candidate.new], [1 - certain, certain])
-            certain_policy = self._save(k, mixture, catalogue)
+        certain_policy = None
+        if candidate.certain is not None:
+            certain_policy = self._save(k, candidate.certain, catalogue)
         facts = CandidateFacts.fixed_by(
-            candidate, pi0_policy=pi0_policy, certain_policy=certain_policy, refuted=refuted
+            candidate,
+            pi0_policy=pi0_policy,
+            certain_policy=certain_policy,
+            refuted=refuted,
+            catalogue=catalogue,
         )
         folder = self.files.candidate(k, facts.hash)
         save_candidate(candidate, facts, folder, catalogue)
@@ -253,15 +258,16 @@ class Campaign(RecordedCampaign):
         now: datetime | None = None,
         decisions: int | None = None,
         by_pi0: int | None = None,
+        excused: int = 0,
         left_out: Sequence[str] = (),
     ) -> ObservationPreview:
         """What `observe` would take in, or why it would refuse; nothing is recorded.
 
         Args:
-            source, mapping, items, id, now, decisions, by_pi0: as for `observe`.
+            source, mapping, items, id, now, decisions, by_pi0, excused: as for `observe`.
             left_out: what the source leaves out already, in words.
         """
-        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0)
+        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0, excused)
         return replace(taken.preview, left_out=(*left_out, *taken.preview.left_out))
 
     def observe(
@@ -274,6 +280,7 @@ class Campaign(RecordedCampaign):
         now: datetime | None = None,
         decisions: int | None = None,
         by_pi0: int | None = None,
+        excused: int = 0,
     ) -> ObservationRecord:
         """Take in what a round logged; until the next `train`, again with more rows.
 
@@ -289,8 +296,11 @@ class Campaign(RecordedCampaign):
             decisions: that were served in the round, whoever decided: fallbacks, rollbacks and the
                 holdout included; None is one for each row.
             by_pi0: of those without a row, how many pi0 took; None is none.
+            excused: of those without a row, how many lack one for a reason that no reward has to do
+                with, such as an outage. With others missing, the number of rows was not fixed, and
+                the round counts as one that was ended by choice.
         """
-        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0)
+        taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0, excused)
         self.notes = taken.preview.left_out
         if taken.seen is not None:
             return self._observed_before(taken.seen, source)
@@ -348,16 +358,21 @@ class Campaign(RecordedCampaign):
         now: datetime | None,
         decisions: int | None,
         by_pi0: int | None,
+        excused: int,
     ) -> _TakenIn:
         """All that an observation would record; arguments as for `observe`."""
         k, opened = self.round, open_source(source)
         if mapping is None:
-            # only pi0's logs lost rows, and the holdout is of the round that declares it
-            mapping = replace(self.files.mapping(k - 1), kept=1.0, holdout=0.0)
-            if mapping.decision not in opened.names:  # what the service exported has ids
-                mapping = replace(mapping, decision=None)
+            earlier_mapping = self.files.mapping(k - 1)
+            mapping = later_mapping(earlier_mapping, opened.names, self.pi0.rests_on_choice)
         elif not isinstance(mapping, LogMapping):
             mapping = read_mapping(mapping)
+        require(
+            mapping.by_pi0 is not None or not self.pi0.rests_on_choice,
+            "rows of a pi0 that is known by what it chose say who drew them",
+            found="no column by_pi0",
+            cure="log pi0's probability where its own choice was shown, 0 where the policy drew",
+        )
         catalogue = self.files.items(k - 1)
         mapping = mapping.taken_in(now)
         logs = read_mapped(opened, mapping, catalogue, k)
@@ -421,7 +436,7 @@ class Campaign(RecordedCampaign):
         elif length is None:
             ended = "no length was declared when it was deployed"
         else:
-            ended = length.broken_by(total, logs.time)
+            ended = length.broken_by(total, total - len(logs) - excused, logs.time)
         declared = total if length is None or length.decisions is None else length.decisions
         times = None if logs.time is None or not len(logs.time) else logs.time
         folds = None

@@ -11,7 +11,6 @@ from depsue import codec
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import FEWEST_VALUES, summarised
-from depsue.campaigns.records import required_hash
 from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import declared_units
@@ -27,7 +26,7 @@ from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import Ledger, open_ledger
 from depsue.plural import counted
 from depsue.policies import BasePolicy, NamedPolicy, named_policy, save
-from depsue.savable import outside_of
+from depsue.savable import outside_of, required_hash
 
 LEDGER = "ledger.db"
 

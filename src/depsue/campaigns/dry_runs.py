@@ -26,7 +26,7 @@ from depsue.certificates.promise_test import PromiseTest
 from depsue.certificates.tuning import some_contexts
 from depsue.data.checks import FloatArray
 from depsue.diagnostics import require_propensities
-from depsue.errors import FileError
+from depsue.errors import FileError, require
 from depsue.exploration.headroom import LIKELY
 from depsue.exploration.plan import Plan, plan_round
 from depsue.exploration.round import FrozenCandidate, RoundInputs
@@ -95,6 +95,32 @@ def rehearse_round(campaign: Campaign, watch: Watch = silent) -> Rehearsal:
     return rehearsal
 
 
+def recorded_attempt(
+    campaign: Campaign, k: int | None = None, attempt: int | None = None
+) -> AttemptRecord:
+    """A verdict of the campaign that left a certificate.
+
+    Args:
+        campaign: whose.
+        k: of which round; None is the newest.
+        attempt: which read of the certifying rows; None is the last of the round.
+    """
+    certified = [record for record in campaign.ledger.attempts(campaign.name) if record.certificate]
+    named = [
+        record
+        for record in certified
+        if k in (None, record.round) and attempt in (None, record.attempt)
+    ]
+    known = ", ".join(f"round {record.round} attempt {record.attempt}" for record in certified)
+    require(
+        bool(named),
+        "a certificate must be there to be verified",
+        found=f"none of {'any round' if k is None else f'round {k}'}; there is {known or 'none'}",
+        cure="depsue campaign certify makes one",
+    )
+    return named[-1]
+
+
 def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -> Verification:
     """What comes of computing a certificate again: what differs, and what is missing since.
 
@@ -106,11 +132,7 @@ def recompute(campaign: Campaign, k: int, attempt: int, watch: Watch = silent) -
         attempt: which read of the certifying rows.
         watch: shows progress.
     """
-    read = next(
-        record
-        for record in campaign.ledger.attempts(campaign.name)
-        if (record.round, record.attempt) == (k, attempt)
-    )
+    read = recorded_attempt(campaign, k, attempt)
     candidate = next(
         record for record in campaign.candidates(k) if record.policy_hash == read.policy_hash
     )

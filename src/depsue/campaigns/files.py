@@ -36,7 +36,7 @@ from depsue.errors import FileError, require, short
 from depsue.exploration.round import FrozenCandidate, RoundInputs
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load, save
-from depsue.policies.cached import CachedPolicy, CachedRewardModel
+from depsue.policies.cached import NOWHERE, CachedPolicy, CachedRewardModel
 from depsue.rewards.base import BaseRewardModel, save_model
 from depsue.savable import hash_of
 from depsue.scores import Scores
@@ -83,7 +83,7 @@ class CampaignFiles:
 
     def policy(self, k: int, hash: str) -> Path:
         """The folder of a policy that may be served."""
-        return self.round(k) / f"policy-{hash[:16]}"
+        return self.round(k) / _policy_name(hash)
 
     def stage(self, k: int, catalogue: Catalogue, mapping: LogMapping) -> dict[str, str]:
         """Write items and mapping of round k beside those that are there; SHA-256 by name.
@@ -156,6 +156,10 @@ class CampaignFiles:
         return read_mapping(self._intact(k, MAPPING))
 
 
+def _policy_name(hash: str) -> str:
+    return f"policy-{hash[:16]}"
+
+
 def file_hash(path: Path) -> str:
     """SHA-256 of a file."""
     try:
@@ -204,7 +208,9 @@ def load_candidate(
         inputs: what it was made from.
         outside: callables that policies were saved with by name.
     """
-    catalogue, contexts = inputs.tested.certify.catalogue, inputs.tested.certify.contexts
+    certify = inputs.tested.certify
+    catalogue = certify.catalogue
+    contexts = certify.contexts if certify.candidates is None else NOWHERE
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
     inner = load_model(folder, facts.model)
     hashes = [hash_of(part) for part in loaded]
@@ -231,7 +237,25 @@ def load_candidate(
         facts.expected,
         trust=facts.trust,
         model=model,
+        certain=_certain(folder, facts, outside),
     )
+
+
+def _certain(
+    folder: Path, facts: CandidateFacts, outside: Mapping[str, Scores]
+) -> BasePolicy | None:
+    """What needs no certificate beside the candidate in `folder`; None if nothing does so."""
+    if facts.certain_policy is None:
+        return None
+    policy = load(folder.parent / _policy_name(facts.certain_policy), outside=outside)
+    require(
+        hash_of(policy) == facts.certain_policy,
+        "a policy's files must be those that were recorded",
+        found=f"another policy than {facts.certain_policy[:16]} in {folder.parent}",
+        cure="restore the folder from a copy; the ledger keeps the hashes",
+        error=FileError,
+    )
+    return policy
 
 
 def load_model(folder: Path, hash: str | None) -> BaseRewardModel:

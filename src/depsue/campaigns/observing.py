@@ -14,7 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from depsue.campaigns.records import ItemSummary, PromiseSummary, RoundLength, RoundSummary
+from depsue.campaigns.exposure import ItemCounts
+from depsue.campaigns.records import (
+    MOST_ITEMS,
+    ItemSummary,
+    PromiseSummary,
+    RoundLength,
+    RoundSummary,
+)
 from depsue.certificates import Folds, Registration, UnitRows, promised_rows, three_folds
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import IntArray, Mask
@@ -32,9 +39,6 @@ from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import outside_of
-
-MOST_ITEMS = 2000
-"""Novel items whose exposure is kept one by one: those shown most."""
 
 
 def summarised(
@@ -64,6 +68,7 @@ def summarised(
     counts = np.bincount(logs.action, minlength=items)
     read = np.bincount(readable.action, minlength=items)
     sums = np.bincount(readable.action, weights=readable.reward, minlength=items)
+    rewarded = np.bincount(readable.action, weights=readable.reward > 0, minlength=items)
     novel = np.flatnonzero(logs.catalogue.novel)
     most_shown = novel[np.argsort(-counts[novel], kind="stable")][:MOST_ITEMS]
     times = None if logs.time is None or not len(logs.time) else logs.time
@@ -87,6 +92,7 @@ def summarised(
         },
         served=served,
         read=len(readable),
+        counts=ItemCounts(logs.catalogue.novel, counts, rewarded.astype(np.int64)).packed(),
         first=None if times is None else str(times.min()),
         last=None if times is None else str(times.max()),
     )
@@ -164,6 +170,23 @@ class ObservationPreview:
             sizes = ", ".join(f"{name} {n:,}" for name, n in self.folds.items())
             lines.append(f"the next round's folds: about {sizes}")
         return lines
+
+
+def later_mapping(before: LogMapping, names: Sequence[str], chosen: bool) -> LogMapping:
+    """How the rows of a round are read where nobody says: as those of the round before.
+
+    Args:
+        before: the mapping of the round before.
+        names: the columns that are there.
+        chosen: whether pi0 is known by what it chose: rows then say who drew them.
+    """
+    # only pi0's logs lost rows, and the holdout is of the round that declares it
+    mapping = replace(before, kept=1.0, holdout=0.0)
+    if mapping.decision not in names:  # what the service exported has ids
+        mapping = replace(mapping, decision=None)
+    if chosen and "by_pi0" in names:  # pi0's own logs need not say so
+        mapping = replace(mapping, by_pi0="by_pi0")
+    return mapping
 
 
 def fold_sizes(

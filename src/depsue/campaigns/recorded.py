@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from depsue.campaigns.files import PINNED, CampaignFiles, load_model
-from depsue.campaigns.records import CandidateFacts, RoundSummary, required_hash
+from depsue.campaigns.records import CandidateFacts, RoundSummary
 from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import Certificate
@@ -37,6 +37,7 @@ from depsue.ledger import (
 )
 from depsue.policies import BasePolicy, Mixture, RestrictedPolicy, load
 from depsue.rewards import BaseRewardModel
+from depsue.savable import required_hash
 from depsue.scores import Scores
 
 log = logging.getLogger(__name__)
@@ -312,6 +313,7 @@ class RecordedCampaign:
             explore: what the next round is for; None is what the campaign was created with.
         """
         explore = self.settings.explore if explore is None else explore
+        require_same_split(explore, self.settings.explore)
         # of a first attempt: attempt j is tested at delta 2^-j where retries were declared
         delta = explore.delta_of_deployment / (2.0 if self.settings.retries else 1.0)
         delta *= self.ledger.share_of_delta(self.name)
@@ -373,6 +375,8 @@ class RecordedCampaign:
             return "rows of some items were dropped from the logs"
         if any(seen.erased for seen in self.ledger.observations(self.name)):
             return "rows were erased on request of users"
+        if others := self.ledger.read_elsewhere(self.name):
+            return f"verdicts of {', '.join(others)} have read rows of these rounds"
         return ""
 
     def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
@@ -412,7 +416,9 @@ class RecordedCampaign:
         today = self.pi0_today(k)
         if not isinstance(today, RestrictedPolicy) or not self.withdrawn(k):
             return base, 1.0
-        share = today.withdrawn_share(logs.contexts)
+        if today.rests_on_choice:  # what it would have chosen instead is not known
+            return base, 1.0
+        share = today.withdrawn_share(logs.requests)
         if share == 0.0:  # only items that pi0 never showed
             return base, 1.0
         return today, 1.0 / (1.0 - min(1.25 * share + 0.01, 0.99))  # some room for new contexts
@@ -428,6 +434,18 @@ class RecordedCampaign:
             error=FileError,
         )
         return policy
+
+
+def require_same_split(explore: ExploreSettings, own: ExploreSettings) -> None:
+    """Refuse a plan that would read rows which the campaign keeps for its verdicts."""
+    for name in ("deployments", "fractions", "reserved", "units"):
+        asked, kept = getattr(explore, name), getattr(own, name)
+        require(
+            asked == kept,
+            "a plan splits rows as the campaign does: others are kept for its verdicts",
+            found=f"{name} {asked}, of the campaign {kept}",
+            cure="change what the plan is for: promises, delta, objective, largest novelty",
+        )
 
 
 def before_planning(campaign: RecordedCampaign) -> str:

@@ -25,14 +25,18 @@ from depsue.certificates import (
     Rules,
     Verdict,
 )
-from depsue.errors import CannotBeSaved, ConfigError, is_whole, require, short
-from depsue.exploration.choices import Expected
+from depsue.data.catalogue import Catalogue
+from depsue.errors import ConfigError, is_whole, require, short
+from depsue.exploration.choices import Expected, ExposureAhead
 from depsue.exploration.round import FrozenCandidate
 from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
 from depsue.plural import counted
 from depsue.promises import Promise, upgraded_promise
 from depsue.protocols import Policy, RewardModel
-from depsue.savable import hash_of
+from depsue.savable import hash_of, required_hash
+
+MOST_ITEMS = 2000
+"""Novel items whose exposure is kept one by one: those shown most."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,61 @@ class ControlFacts:
 
     most: float
     coefficients: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ItemShare:
+    """How often a decision of pi_new, and one of the even choice, is forecast to show an item."""
+
+    id: str
+    learned: float
+    even: float
+
+
+@dataclass(frozen=True)
+class NewItemShares:
+    """How often new items are forecast to be shown, where a decision is to show one.
+
+    At a level of novelty nu each is shown in nu times its share of the decisions. Where a request
+    has no new item among its candidates the shares sum to less than 1.
+
+    Args:
+        items: those that pi_new shows most, `MOST_ITEMS` of them.
+        others: how many more there are.
+        others_learned, others_even: their shares together.
+        likely: the boldest level that was likely to pass when the candidate was trained; None if
+            none was.
+    """
+
+    items: tuple[ItemShare, ...]
+    others: int = 0
+    others_learned: float = 0.0
+    others_even: float = 0.0
+    likely: float | None = None
+
+    @classmethod
+    def of(cls, ahead: ExposureAhead, catalogue: Catalogue) -> NewItemShares:
+        """What is forecast, by the ids of the new items."""
+        novel = np.flatnonzero(catalogue.novel)
+        order = novel[np.argsort(-ahead.learned[novel], kind="stable")]
+        listed, rest = order[:MOST_ITEMS], order[MOST_ITEMS:]
+        return cls(
+            items=tuple(
+                ItemShare(
+                    str(catalogue.ids[item]), _six(ahead.learned[item]), _six(ahead.even[item])
+                )
+                for item in listed
+            ),
+            others=len(rest),
+            others_learned=_six(ahead.learned[rest].sum()),
+            others_even=_six(ahead.even[rest].sum()),
+            likely=ahead.likely,
+        )
+
+
+def _six(share: float) -> float:
+    """With six digits, which are enough for a forecast."""
+    return float(f"{share:.6g}")
 
 
 @dataclass(frozen=True)
@@ -59,6 +118,8 @@ class CandidateFacts:
         pi0_policy: pi0 as it may be served in this round, without items that were withdrawn.
         certain_policy: the mixture of pi0 and new that needs no certificate; None if there is none.
         refuted: names of declared assumptions that were refuted by then, in this round or before.
+        exposure: how often new items are forecast to be shown; None where an older version trained
+            the candidate.
     """
 
     promises: tuple[Promise, ...]
@@ -82,6 +143,7 @@ class CandidateFacts:
     bets: dict[str, float] = field(default_factory=dict)
     pilots: dict[str, Pilot] = field(default_factory=dict)
     fixed_length: bool = True
+    exposure: NewItemShares | None = None
 
     @classmethod
     def fixed_by(
@@ -91,8 +153,12 @@ class CandidateFacts:
         pi0_policy: str,
         certain_policy: str | None,
         refuted: Iterable[str] = (),
+        catalogue: Catalogue | None = None,
     ) -> CandidateFacts:
-        """What a candidate fixes; the two hashes are of what needs no certificate."""
+        """What a candidate fixes; the two hashes are of what needs no certificate.
+
+        Without a catalogue, which has the ids of the new items, their exposure is not kept.
+        """
         rules = candidate.rules
         old, new = candidate.levels.parts
         control = rules.control
@@ -120,6 +186,9 @@ class CandidateFacts:
             bets=dict(rules.bets),
             pilots=dict(rules.pilots),
             fixed_length=rules.fixed_length,
+            exposure=None
+            if candidate.exposure is None or catalogue is None
+            else NewItemShares.of(candidate.exposure, catalogue),
         )
 
     @classmethod
@@ -357,6 +426,7 @@ class RoundSummary:
         read: rows whose rewards are in the means and sums: the learn and select rows, for no page
             may show what a coming verdict reads. None is all.
         ended: why the round did not end as was declared, in words; "" if it did.
+        counts: `campaigns.exposure.ItemCounts`, packed; "" where an older version took it in.
     """
 
     rows: int
@@ -376,6 +446,7 @@ class RoundSummary:
     holdout: float = 0.0
     read: int | None = None
     ended: str = ""
+    counts: str = ""
 
     @property
     def read_share(self) -> float:
@@ -455,17 +526,25 @@ class RoundLength:
             return counted(self.decisions, "decision")
         return f"until {(self.until or '').replace('T', ' ')} UTC"
 
-    def broken_by(self, served: int, times: np.ndarray[Any, Any] | None) -> str:
+    def broken_by(self, served: int, missing: int, times: np.ndarray[Any, Any] | None) -> str:
         """Why a round did not end as declared, in words; "" if it did.
 
+        It is the number of rows that must be fixed before their rewards are seen: who leaves
+        decisions out, or has pi0 take them, from a moment of his choice on, ends the round then.
+
         Args:
-            served: decisions that were served in it.
+            served: decisions that were served in it, whoever decided.
+            missing: how many of them have no row, and lack it for a reason that rewards may have
+                to do with.
             times: (n,) of its rows, in seconds or datetime64; None without.
         """
         if self.decisions is not None:
-            if served == self.decisions:
-                return ""
-            return f"{counted(served, 'decision')} served, {self.decisions:,} declared"
+            if served != self.decisions:
+                return f"{counted(served, 'decision')} served, {self.decisions:,} declared"
+        if missing > 0:
+            return f"{counted(missing, 'decision')} of {served:,} served have no row here"
+        if self.decisions is not None:
+            return ""
         if times is None:
             return f"declared {self}, and its rows have no times to hold against that"
         end = np.datetime64(self.until, "us")
@@ -481,15 +560,3 @@ class RoundLength:
         if gaps[-1] > allowed:
             return f"declared {self}, and its last row is {gaps[-1]:,.0f} s before that"
         return ""
-
-
-def required_hash(policy: Policy | None) -> str:
-    """The hash of a policy, which must be savable."""
-    hash = hash_of(policy)
-    if hash is None:
-        raise CannotBeSaved(
-            "a campaign's policies must be savable, so that what was certified can be served",
-            found=f"{type(policy).__name__}",
-            cure="give pi0 as a saved folder, an ONNX file or a table; see the policies page",
-        )
-    return hash

@@ -17,8 +17,15 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
-from depsue import codec
-from depsue.campaigns.exposure import Exposure, exposure_of
+from depsue import codec, defaults
+from depsue.campaigns.exposure import (
+    Corpus,
+    Exposure,
+    ExposureForecast,
+    corpus_of,
+    exposure_of,
+    forecasts_of,
+)
 from depsue.campaigns.recorded import RecordedCampaign, before_planning, next_command
 from depsue.campaigns.records import CandidateFacts, CandidateTest, RoundLength, RoundSummary
 from depsue.exploration.choices import Choice
@@ -28,7 +35,6 @@ from depsue.ledger import (
     DeploymentRecord,
     JournalEntry,
 )
-from depsue.plural import counted
 from depsue.promises import Promise
 
 Against = Literal["above", "below", "unclear", "not observed"]
@@ -67,6 +73,9 @@ class Story:
         deployments: oldest first. The last one is to serve; whether it decides is for a service to
             say, which may have stopped it.
         items: exposure of the new items.
+        forecasts: how often new items are forecast to be shown in the round under way: by what is
+            deployed, else by what may be, the best first.
+        corpus: how many items were shown and rewarded often enough, by round and so far.
         journal: who did what when, oldest first.
     """
 
@@ -88,6 +97,8 @@ class Story:
     tests: tuple[CandidateTest, ...]
     deployments: tuple[DeployedPolicy, ...]
     items: Exposure
+    forecasts: tuple[ExposureForecast, ...]
+    corpus: Corpus
     journal: tuple[JournalEntry, ...]
 
     @property
@@ -128,7 +139,9 @@ class Story:
         return values
 
     def __str__(self) -> str:
-        return "\n".join(_status_lines(self))
+        from depsue.campaigns.status import status_text
+
+        return status_text(self)
 
 
 @dataclass(frozen=True)
@@ -292,6 +305,7 @@ class DeployedPolicy:
         what: certified, certain or pi0.
         novelty: of its decisions.
         made_in: the round that it was made for: an earlier one after a rollback; None for pi0.
+        even: whether it shows the new items evenly, whatever a model says of them.
     """
 
     round: int
@@ -302,10 +316,21 @@ class DeployedPolicy:
     what: str
     novelty: float
     made_in: int | None
+    even: bool = False
 
 
-def story_of(campaign: RecordedCampaign) -> Story:
-    """The story of a campaign, from the ledger alone."""
+def story_of(
+    campaign: RecordedCampaign,
+    *,
+    impressions: int = defaults.IMPRESSIONS,
+    rewards: int = defaults.REWARDS,
+) -> Story:
+    """The story of a campaign, from the ledger alone.
+
+    Args:
+        campaign: whose.
+        impressions, rewards: what an item needs to count in the discoverable corpus.
+    """
     ledger, name, explore = campaign.ledger, campaign.name, campaign.settings.explore
     summaries, journal = campaign.summaries(), ledger.journal(name)
     records = ledger.deployments(name)
@@ -360,6 +385,8 @@ def story_of(campaign: RecordedCampaign) -> Story:
         tests=tests,
         deployments=deployments,
         items=exposure_of(explore.promises, summaries),
+        forecasts=forecasts_of(campaign, may_deploy),
+        corpus=corpus_of(summaries, impressions=impressions, rewards=rewards),
         journal=journal,
     )
 
@@ -380,6 +407,7 @@ def _deployed(record: DeploymentRecord, made_in: int, choice: Choice) -> Deploye
         what=choice.what,
         novelty=choice.novelty,
         made_in=None if choice.what == "pi0" else made_in,
+        even=choice.even,
     )
 
 
@@ -479,22 +507,6 @@ def _drift_found(campaign: RecordedCampaign) -> int | None:
     return next(refuted, None)
 
 
-def _length_lines(story: Story) -> Iterator[str]:
-    """How long rounds were declared to last, which ended otherwise, and what means are of."""
-    for past in story.history:
-        if past.rows is None and past.declared:
-            yield f"round {past.round} is declared to last {past.declared}"
-        if past.ended:
-            yield f"round {past.round} was ended by choice: {past.ended}"
-        unobserved = (past.decisions or 0) - (past.rows or 0)
-        if past.erased:
-            yield f"round {past.round}: {counted(past.erased, 'row')} erased on request of users"
-        if unobserved:
-            yield f"round {past.round} served {unobserved:,} decisions without a row"
-    if any(past.read is not None for past in story.history):
-        yield ("values are means over learn and select rows, which no coming verdict reads")
-
-
 def _concerns(
     explore: ExploreSettings,
     promises: Sequence[PromiseHistory],
@@ -534,61 +546,3 @@ def _mood(concerns: Sequence[Concern], state: str, promises: Sequence[PromiseHis
         outcome.against == "above" for history in promises for outcome in history.observed[1:]
     )
     return "good" if above or state == "passed" else "plain"
-
-
-def _deployed_line(deployed: DeployedPolicy | None) -> str:
-    if deployed is None:
-        return "nothing yet: pi0 goes on as before"
-    since = f"since {deployed.at:%Y-%m-%d %H:%M} UTC by {deployed.by}"
-    how = ", after a rollback" if deployed.kind == "rollback" else ""
-    if deployed.what == "pi0":
-        return f"pi0{how}, {since}"
-    what = f"the {deployed.what} policy of round {deployed.made_in}{how}"
-    return f"{what}, novelty {deployed.novelty:.3f}, {since}"
-
-
-def _status_lines(story: Story) -> Iterator[str]:
-    """`depsue campaign status` as text."""
-    explore = story.settings
-    per = "for each deployment" if explore.per == "deployment" else "for the whole campaign"
-    safety = "each deployment" if explore.safety == "each" else "all deployments together"
-    floors = "; ".join(f"{promise.name} {promise.floor}" for promise in explore.promises)
-    at = "over" if story.over else f"round {story.round} of {story.rounds}"
-    yield f"campaign {story.name}: {at}"
-    yield f"  promise   {floors} (delta {explore.delta:g} {per}, {safety})"
-    yield f"  deployed  {_deployed_line(story.deployed)}"
-    for concern in story.concerns:
-        yield f"  note      {concern}"
-    for place, choice in enumerate(story.may_deploy):
-        yield f"  {'or' if place else 'deploy':<9} {choice.why} (--what {choice.what})"
-    yield f"  next      {story.next}"
-    yield ""
-    outcomes = story.promises[0].outcomes or (None,)
-    rows = [
-        _status_cells(past, outcome) for past, outcome in zip(story.history, outcomes, strict=True)
-    ]
-    headings = (
-        "round", "verdict", "certified", "served", "rows", "novelty", "value", "floor", "margin",
-    )  # fmt: skip
-    for cells in (headings, *rows):
-        widths = zip(cells, (5, 9, 9, 9, 9, 8, 8, 8, 9), strict=True)
-        yield "  " + " ".join(f"{cell:>{width}}" for cell, width in widths)
-    for line in _length_lines(story):
-        yield f"  {line}"
-
-
-def _status_cells(past: RoundStory, outcome: PromiseOutcome | None) -> tuple[str, ...]:
-    def number(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    return (
-        str(past.round),
-        past.verdict or "-",
-        number(past.certified, ".3f"),
-        past.served or "-",
-        number(past.rows, ",d"),
-        number(past.novelty, ".3f"),
-        number(None if outcome is None else outcome.mean, ".4f"),
-        number(None if outcome is None else outcome.need, ".4f"),
-        number(None if outcome is None else outcome.margin, "+,.1f"),
-    )

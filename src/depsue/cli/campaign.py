@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,8 +19,11 @@ from depsue.cli.options import (
     FloorValue,
     Home,
     IdColumn,
+    Impressions,
+    Least,
     MappingFile,
     MaxNovelty,
+    Most,
     Name,
     NoDrift,
     Novel,
@@ -31,6 +32,7 @@ from depsue.cli.options import (
     Promises,
     Quiet,
     Reserve,
+    Rewards,
     Rounds,
     ShareFloor,
     StoreAddress,
@@ -38,8 +40,10 @@ from depsue.cli.options import (
     Window,
     Yes,
     ask,
+    interruptible,
     names_of,
     objective_of,
+    open_campaign,
     promises_of,
     require_yes,
     units_of,
@@ -51,7 +55,6 @@ from depsue.plural import counted
 
 if TYPE_CHECKING:
     from depsue.campaigns import Campaign
-    from depsue.certificates import Certificate
 
 FAILED = 4
 """Exit code of a certificate that did not pass."""
@@ -89,6 +92,8 @@ def create(
     ] = "each",
     objective: ObjectiveText = defaults.OBJECTIVE,
     max_novelty: MaxNovelty = defaults.MAX_NOVELTY,
+    least: Least = 0.0,
+    most: Most = 1.0,
     no_drift: NoDrift = False,
     reserve: Reserve = None,
     units: Units = None,
@@ -128,6 +133,8 @@ def create(
         objective=objective_of(objective),
         deployments=rounds,
         max_novelty=max_novelty,
+        least=least,
+        most=most,
         no_drift=no_drift,
         reserve=reserve,
         units=units_of(units),
@@ -147,7 +154,7 @@ def create(
         home=home,
         ledger=open_home(home, ledger, create=True),
     )
-    _show(campaign, as_json, list(campaign.notes))
+    show_status(campaign, as_json, list(campaign.notes))
 
 
 @app.command()
@@ -209,7 +216,7 @@ def train(
     with interruptible(), bars(not quiet and not as_json) as watch:
         candidate = campaign.train(seed=seed, watch=watch)
     first = f"candidate {candidate.policy_hash[:12]} of round {candidate.round}: "
-    _show(campaign, as_json, [first + str(CandidateFacts.of(candidate)), *campaign.notes])
+    show_status(campaign, as_json, [first + str(CandidateFacts.of(candidate)), *campaign.notes])
 
 
 @app.command()
@@ -233,6 +240,7 @@ def certify(
     cannot be retried into passing.
     """
     from depsue import codec
+    from depsue.campaigns.status import advice_on
     from depsue.certificates import Certificate
     from depsue.progress import bars
 
@@ -249,8 +257,8 @@ def certify(
     lines = [f"attempt {attempt.attempt}: {attempt.state}"]
     if attempt.certificate is not None:
         certificate = Certificate.from_json(attempt.certificate)
-        lines = [str(certificate), *([] if certificate.passed else [_advice(certificate)])]
-    _show(campaign, as_json, lines)
+        lines = [str(certificate), *([] if certificate.passed else [advice_on(certificate)])]
+    show_status(campaign, as_json, lines)
     if not attempt.passed:
         raise typer.Exit(FAILED)
 
@@ -281,9 +289,13 @@ def deploy(
 ) -> None:
     """Record what serves from now on, and declare how long the round is to last.
 
+    First it shows how often each new item is forecast to be shown, with a warning where one item
+    would get most of that or some hardly any.
+
     A round that ends as declared allows every bound in the next verdict; one that is ended
     otherwise allows only bounds that hold at any time.
     """
+    from depsue.campaigns.exposure import forecast_of
     from depsue.campaigns.records import RoundLength
 
     campaign = open_campaign(name, home, ledger, by)
@@ -291,6 +303,11 @@ def deploy(
     if choices and not yes:
         require_yes(as_json)
         wanted = next((choice for choice in choices if what in (None, choice.what)), choices[0])
+        given = decisions is not None or until is not None
+        length = RoundLength(decisions, until) if given else None
+        forecast = forecast_of(campaign, campaign.round, wanted, "may be deployed", length=length)
+        if forecast is not None:
+            typer.echo(str(forecast), err=True)
         ask(f"Users will see it: {wanted.why}. Deploy?")
     deployed = campaign.deploy(what, decisions=decisions, until=until)
     folder = campaign.folder_of(deployed.round, deployed.policy_hash)
@@ -298,7 +315,7 @@ def deploy(
         f"deployed: {deployed.policy_hash[:12]}, in {folder}",
         f"declared length of round {deployed.round}: {RoundLength.of([deployed])}",
     ]
-    _show(campaign, as_json, lines)
+    show_status(campaign, as_json, lines)
 
 
 @app.command()
@@ -350,14 +367,14 @@ def observe(
         found="both" if from_service else "neither",
         cure=f"depsue campaign observe {name} june.parquet",
     )
-    left_out: tuple[str, ...] = ()
+    left_out, excused = tuple[str, ...](), 0
     if from_service:
-        from depsue.serving.joining import export_served
+        from depsue.serving.exporting import export_served
 
         written = export_served(campaign, store)
         typer.echo(str(written), err=as_json)
         logs, mapping = str(written.path), mapping or written.mapping
-        left_out = written.left_out
+        left_out, excused = written.left_out, written.excused
         decisions = written.decisions if decisions is None else decisions
         by_pi0 = written.holdout + written.fallback if by_pi0 is None else by_pi0
     preview = campaign.preview_observation(
@@ -367,6 +384,7 @@ def observe(
         id=id,
         decisions=decisions,
         by_pi0=by_pi0,
+        excused=excused,
         left_out=left_out,
     )
     if not yes and not preview.known:
@@ -374,46 +392,37 @@ def observe(
         typer.echo(str(preview), err=True)
         ask(f"Round {preview.round} ends with these rows. Take them in?")
     seen = campaign.observe(
-        str(logs), mapping=mapping, items=items, id=id, decisions=decisions, by_pi0=by_pi0
+        str(logs),
+        mapping=mapping,
+        items=items,
+        id=id,
+        decisions=decisions,
+        by_pi0=by_pi0,
+        excused=excused,
     )
     lines = [f"round {seen.round}: {counted(seen.rows, 'row')} observed", *preview.lines()[1:]]
     summary = RoundSummary.of(seen)
     for what, ids in (("arrived", summary.arrived), ("withdrawn", summary.withdrawn)):
         if ids:
             lines.append(f"{what}: {', '.join(ids[:5])}{', ...' * (len(ids) > 5)}")
-    _show(campaign, as_json, [*lines, *campaign.notes])
-
-
-@app.command()
-def served(
-    name: Name,
-    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
-    round: Annotated[
-        int | None, typer.Option(min=1, help="Which round; default: the one under way.")
-    ] = None,
-    store: StoreAddress = None,
-    home: Home = HOME,
-    ledger: Address = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write what depsue serve logged in a round: decisions joined with their rewards."""
-    from dataclasses import asdict
-
-    from depsue.serving.joining import export_served
-
-    written = export_served(open_campaign(name, home, ledger, "reader"), store, out, round=round)
-    typer.echo(json.dumps(asdict(written), indent=1, default=str) if as_json else str(written))
+    show_status(campaign, as_json, [*lines, *campaign.notes])
 
 
 @app.command()
 def status(
     name: Annotated[str | None, typer.Argument(help="Name; default: all campaigns.")] = None,
+    impressions: Impressions = defaults.IMPRESSIONS,
+    rewards: Rewards = defaults.REWARDS,
     store: StoreAddress = None,
     home: Home = HOME,
     ledger: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where a campaign stands: round, floor, margin, what may be deployed now, what was served."""
+    """Where a campaign stands: round, floor, margin, what may be deployed now, what was served.
+
+    Also how often each new item is forecast to be shown, and how many items were shown and
+    rewarded often enough so far (the discoverable corpus).
+    """
     from depsue import codec
     from depsue.campaigns import Campaign, open_home, story_of
     from depsue.serving.account import served_lately
@@ -423,7 +432,8 @@ def status(
     values, texts = [], []
     for each in names:
         campaign = Campaign(opened, home, each, by="reader")
-        story, lately = story_of(campaign), served_lately(campaign, store)
+        story = story_of(campaign, impressions=impressions, rewards=rewards)
+        lately = served_lately(campaign, store)
         lines = () if lately is None else lately.lines()
         values.append(story.as_json() | ({} if lately is None else {"served": codec.plain(lately)}))
         texts.append(
@@ -433,6 +443,42 @@ def status(
         typer.echo(json.dumps(values if name is None else values[0], indent=1))
     else:
         typer.echo("\n\n".join(texts) or "no campaigns yet")
+
+
+@app.command()
+def verify(
+    name: Name,
+    round: Annotated[
+        int | None, typer.Option(min=1, help="Whose certificate; default: the newest.")
+    ] = None,
+    attempt: Annotated[
+        int | None, typer.Option(min=1, help="Which verdict on its rows; default: the last.")
+    ] = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compute a certificate again from the logs. Exit code 4 if anything differs.
+
+    It is the recorded verdict over again, at its own delta: no further attempt.
+    """
+    from dataclasses import asdict
+
+    from depsue.campaigns import recompute, recorded_attempt
+    from depsue.progress import bars
+
+    campaign = open_campaign(name, home, ledger, "reader")
+    read = recorded_attempt(campaign, round, attempt)
+    with interruptible(), bars(not quiet and not as_json) as watch:
+        found = recompute(campaign, read.round, read.attempt, watch)
+    if as_json:
+        values = {"round": read.round, "attempt": read.attempt, "equal": found.equal}
+        typer.echo(json.dumps(values | asdict(found), indent=1))
+    else:
+        typer.echo(f"round {read.round}, attempt {read.attempt}: {found}")
+    if not found.equal:
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -452,28 +498,7 @@ def rollback(
         require_yes(as_json)
         ask(f"Users will see {what}. Roll back?")
     deployed = campaign.rollback(to)
-    _show(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
-
-
-@app.command("rotate-secret")
-def rotate_secret(
-    name: Name,
-    yes: Yes = False,
-    home: Home = HOME,
-    ledger: Address = None,
-    by: By = None,
-    as_json: AsJson = False,
-) -> None:
-    """Draw decisions by a new secret, if others may know the old one, or if it is lost."""
-    from depsue.campaigns import secret
-
-    campaign = open_campaign(name, home, ledger, by)
-    if not yes:
-        require_yes(as_json)
-        ask("Services must be started again, all with the new secret. Rotate it?")
-    made = secret.rotate_secret(campaign)
-    place = campaign.files.folder / secret.FILE
-    _show(campaign, as_json, [f"secret {made.version} in {place}: start the service again"])
+    show_status(campaign, as_json, [f"rolled back to {what} ({deployed.policy_hash[:12]})"])
 
 
 @app.command()
@@ -504,6 +529,8 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page; default report.html in the campaign's folder.")
     ] = None,
+    impressions: Impressions = defaults.IMPRESSIONS,
+    rewards: Rewards = defaults.REWARDS,
     home: Home = HOME,
     ledger: Address = None,
     as_json: AsJson = False,
@@ -514,9 +541,10 @@ def report(
     from depsue.pages.report import report_of, write_report
 
     campaign = open_campaign(name, home, ledger, "reader")
-    page = write_report(campaign, out or campaign.files.folder / "report.html")
+    asked = {"impressions": impressions, "rewards": rewards}
+    page = write_report(campaign, out or campaign.files.folder / "report.html", **asked)
     if as_json:
-        report = report_of(story_of(campaign))
+        report = report_of(story_of(campaign, **asked))
         typer.echo(codec.encode({"page": str(page), "report": report}, indent=1))
     else:
         typer.echo(f"the report: {page}")
@@ -539,48 +567,7 @@ def _shares(texts: list[str]) -> dict[str, float]:
     return shares
 
 
-def open_campaign(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
-    """The campaign that the options of a command name."""
-    from depsue.campaigns import Campaign, open_home
-
-    return Campaign(open_home(home, ledger), home, name, by=who(by))
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C in long work is one line and exit code 130."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo("depsue: interrupted; the same command goes on", err=True)
-        raise typer.Exit(130) from None
-
-
-def _advice(certificate: Certificate) -> str:
-    """What to do about a certificate that failed."""
-    from depsue.campaigns.observing import CANNOT_PAIR
-
-    if any(
-        verdict.ceiling is not None and name not in certificate.spent.ceilings
-        for name, verdict in ((verdict.promise.name, verdict) for verdict in certificate.verdicts)
-    ):
-        return CANNOT_PAIR
-    if any(verdict.credit < 0 for verdict in certificate.verdicts):
-        return (
-            "earlier deployments left a debt, which the next would have to earn back (a round "
-            "that can no longer be held against the current policy counts at its worst): serve the "
-            "current policy (rollback --to 0) until it is paid, or begin a new campaign; what "
-            "needs no certificate keeps the floor by itself and pays nothing back"
-        )
-    n = certificate.listed
-    which = "the one level failed" if n == 1 else f"even the safest of {n} levels failed"
-    return (
-        f"{which}: more rows would help (depsue plan says how many); what needs no certificate is "
-        "below"
-    )
-
-
-def _show(campaign: Campaign, as_json: bool, lines: list[str]) -> None:
+def show_status(campaign: Campaign, as_json: bool, lines: list[str]) -> None:
     """What was done, then where the campaign stands."""
     from depsue.campaigns import story_of
 

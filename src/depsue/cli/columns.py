@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from depsue.data.mapping import LogMapping
-from depsue.data.reading import exact
 from depsue.data.tables import (
     MOST_FEATURES,
+    exact,
     is_numeric,
     is_text,
     listed_names,

@@ -47,6 +47,7 @@ from depsue.cli.options import (
 )
 from depsue.cli.tables import show
 from depsue.errors import PolicyError, require, short
+from depsue.plural import counted
 
 if TYPE_CHECKING:
     from depsue.certificates import Registration
@@ -70,7 +71,11 @@ def check(
     write_mapping: Annotated[
         Path | None, typer.Option(help="Write the mapping that was used to this file.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite that file.")] = False,
+    write_items: Annotated[
+        Path | None,
+        typer.Option(help="Write the items that VW's dsjson describes to this Parquet file."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite these files.")] = False,
     position: Annotated[
         str | None, typer.Option(help="Keep the rows of one position, where there are several.")
     ] = None,
@@ -93,6 +98,7 @@ def check(
     from depsue.data.mapping import read_mapping
     from depsue.data.mapping import write_mapping as write_toml
     from depsue.data.reading import open_source
+    from depsue.data.writing import write_described
 
     source = open_source(logs)
     guesses: tuple[str, ...] = ()
@@ -121,9 +127,66 @@ def check(
         report = replace(
             report, notes=(*report.notes, f"the mapping was written to {write_mapping}")
         )
+    if write_items is not None:
+        count = write_described(source, write_items, force=force)
+        written = f"{counted(count, 'item')} written to {write_items}: mark the new ones in it"
+        report = replace(report, notes=(*report.notes, written))
     typer.echo(json.dumps(report.as_json(), indent=1) if as_json else str(report))
     if not report.usable:
         raise typer.Exit(NOT_USABLE)
+
+
+def pages(
+    logs: Annotated[str, typer.Argument(help=LOGS_HELP)],
+    items: Annotated[Path, typer.Argument(help=ITEMS_HELP)],
+    spill: Annotated[
+        float, typer.Option(help="Share of the rest of a page that a new item may cost: declared.")
+    ],
+    reads: Annotated[
+        Path, typer.Option(help="File that remembers which pages were read; made if missing.")
+    ],
+    mapping: MappingFile = None,
+    floor: ShareFloor = None,
+    delta: Delta = defaults.DELTA,
+    highest: Annotated[float, typer.Option(help="The largest share that is tested.")] = 0.5,
+    retries: Annotated[
+        bool, typer.Option("--retries", help="Allow attempt j at delta / 2^j on the same pages.")
+    ] = False,
+    id: IdColumn = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificate as JSON.")] = False,
+) -> None:
+    """How often may one slot of your pages show anything? The spill-over test.
+
+    Reads pages of your current policy: the mapping says which rows form a page and which slot is
+    decided ([pages], docs: pages). Prints the largest share nu of pages in which that slot may show
+    any item, a new one say, while the floor is kept.
+    """
+    from depsue.certificates import Reads, SpillOver, certify_spill_over
+    from depsue.codec import encode
+    from depsue.data.items import read_items
+    from depsue.data.mapping import read_mapping
+    from depsue.data.reading import open_source, read_mapped
+
+    require(
+        mapping is not None,
+        "pages need a mapping that says which rows form a page",
+        found="no --mapping",
+        cure='--mapping m.toml, with [pages] page = "...", and position = the slot that is decided',
+    )
+    columns = read_mapping(mapping)  # type: ignore[arg-type]
+    require(
+        columns.pages is not None,
+        "the mapping must say which rows form a page",
+        found=f"no [pages] in {mapping}",
+        cure='[pages] page = "page_id"',
+    )
+    rules = SpillOver(
+        spill, rho=defaults.FLOOR if floor is None else floor, delta=delta, highest=highest
+    )
+    rows = read_mapped(open_source(logs), columns, read_items(items, id=id).catalogue)
+    registry = Reads(reads, retries=retries)
+    certificate = certify_spill_over(registry.folds(rows), rules, registry)
+    typer.echo(encode(certificate, indent=1) if as_json else str(certificate))
 
 
 def plan(

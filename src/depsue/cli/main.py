@@ -11,9 +11,8 @@ import typer
 
 from depsue._version import __version__
 from depsue.cli.campaign import app as campaign
-from depsue.cli.campaign import interruptible
-from depsue.cli.logs import check, plan
-from depsue.cli.options import Quiet
+from depsue.cli.logs import check, pages, plan
+from depsue.cli.options import Quiet, interruptible
 from depsue.cli.serve import erase, serve, token
 from depsue.errors import DepsueError
 
@@ -117,5 +116,6 @@ app.add_typer(campaign)
 app.add_typer(token)
 app.command()(check)
 app.command()(plan)
+app.command()(pages)
 app.command()(serve)
 app.command()(erase)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -13,6 +15,7 @@ from depsue import defaults
 from depsue.errors import FileError, require, short
 
 if TYPE_CHECKING:
+    from depsue.campaigns import Campaign
     from depsue.certificates import UnitRows
     from depsue.promises import Promise
 
@@ -104,6 +107,18 @@ Units = Annotated[
         help="Where a unit has several rows: all-rows (their number does not depend on what it was "
         "shown) or first-row (the promise is about the first row of each)."
     ),
+]
+Least = Annotated[
+    float, typer.Option(help="Each new item gets at least this share of what new items are shown.")
+]
+Most = Annotated[
+    float, typer.Option(help="Each new item gets at most this share of what new items are shown.")
+]
+Impressions = Annotated[
+    int, typer.Option(min=1, help="Discoverable corpus: items shown at least so often.")
+]
+Rewards = Annotated[
+    int, typer.Option(min=0, help="Discoverable corpus: and with at least so many rewards.")
 ]
 MaxNovelty = Annotated[float, typer.Option(help="No more novelty than this.")]
 
@@ -236,3 +251,20 @@ def ask(question: str) -> None:
     if not typer.confirm(question, err=True):
         typer.echo("depsue: nothing was changed", err=True)
         raise typer.Exit(1)
+
+
+def open_campaign(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
+    """The campaign that the options of a command name."""
+    from depsue.campaigns import Campaign, open_home
+
+    return Campaign(open_home(home, ledger), home, name, by=who(by))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C in long work is one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("depsue: interrupted; the same command goes on", err=True)
+        raise typer.Exit(130) from None

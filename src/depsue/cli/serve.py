@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from depsue import defaults
-from depsue.cli.campaign import open_campaign
+from depsue.cli.campaign import app as campaign
+from depsue.cli.campaign import show_status
 from depsue.cli.options import (
     HOME,
     Address,
@@ -20,9 +22,10 @@ from depsue.cli.options import (
     StoreAddress,
     Yes,
     ask,
+    open_campaign,
     require_yes,
 )
-from depsue.errors import require
+from depsue.errors import ConfigError, require, short
 
 
 def serve(
@@ -49,6 +52,24 @@ def serve(
     holdout: Annotated[
         float | None,
         typer.Option(help=f"Share of traffic that stays on pi0; default {defaults.HOLDOUT:g}."),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of traffic on the policy, the same as --holdout 1 - SHARE; 0 is a shadow. "
+            "It is changed live, too: POST /v1/policy/share, or on the dashboard."
+        ),
+    ] = None,
+    ramp: Annotated[
+        str | None,
+        typer.Option(
+            help="Shares that each deployment goes through while it is healthy: 0.05,0.2,1; none "
+            "ends ramps."
+        ),
+    ] = None,
+    every: Annotated[
+        str | None,
+        typer.Option(help="How long a ramp stays at each share: 90s, 30m, 6h, 1d; default 1d."),
     ] = None,
     delta: Annotated[
         float | None,
@@ -90,6 +111,13 @@ def serve(
             help=f"Requests that may wait; beyond it 503; default {defaults.MOST_WAITING}."
         ),
     ] = None,
+    most_candidates: Annotated[
+        int | None,
+        typer.Option(
+            help="Candidates that one request may bring; beyond it 422; default "
+            f"{defaults.MOST_CANDIDATES}."
+        ),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -122,6 +150,7 @@ def serve(
     What is declared (wait, default reward, combine, holdout, ...) is remembered beside the
     campaign's files. New deployments are picked up while it runs.
     """
+    from depsue.data.mapping import seconds_of
     from depsue.pages.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.running import run
@@ -147,13 +176,16 @@ def serve(
             ("wait", wait),
             ("default_reward", default_reward),
             ("combine", combine),
-            ("holdout", holdout),
+            ("holdout", _held(holdout, share)),
+            ("ramp", None if ramp is None else _ramp(ramp)),
+            ("every", None if every is None else seconds_of(every)),
             ("delta", delta),
             ("cycle", cycle),
             ("permit", permit),
             ("backlog", backlog),
             ("on_gone", on_gone),
             ("most_waiting", most_waiting),
+            ("most_candidates", most_candidates),
             ("rate", rate),
             ("unknown", unknown),
             ("pi0_url", pi0_url),
@@ -171,9 +203,34 @@ def serve(
         store=store,
         host=host,
         port=port,
+        share=None if settings.ramp or "holdout" not in options else 1 - settings.holdout,
+        by=campaign.by,
         tls=None if certfile is None else (certfile, keyfile),
         pages=partial(Dashboard, secure=certfile is not None),
     )
+
+
+def _held(holdout: float | None, share: float | None) -> float | None:
+    """The share of traffic on pi0, by either option."""
+    require(
+        holdout is None or share is None,
+        "the share of traffic is said once",
+        found=f"--holdout {holdout} and --share {share}",
+        cure="--share 0.95 is the same as --holdout 0.05",
+    )
+    return holdout if share is None else round(1 - share, 12)
+
+
+def _ramp(text: str) -> tuple[float, ...]:
+    """The shares of a ramp."""
+    try:
+        return () if text == "none" else tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            "a ramp is shares of traffic, with commas between them",
+            found=short(text),
+            cure="--ramp 0.05,0.2,1",
+        ) from None
 
 
 def erase(
@@ -259,3 +316,45 @@ def remove_token(name: Annotated[str, typer.Argument(help="Which.")], home: Home
 
     Access(home).remove(name)
     typer.echo(f"removed: {name}")
+
+
+@campaign.command()
+def served(
+    name: Name,
+    out: Annotated[Path, typer.Option(help="The Parquet file to write.")],
+    round: Annotated[
+        int | None, typer.Option(min=1, help="Which round; default: the one under way.")
+    ] = None,
+    store: StoreAddress = None,
+    home: Home = HOME,
+    ledger: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what depsue serve logged in a round: decisions joined with their rewards."""
+    from dataclasses import asdict
+
+    from depsue.serving.exporting import export_served
+
+    written = export_served(open_campaign(name, home, ledger, "reader"), store, out, round=round)
+    typer.echo(json.dumps(asdict(written), indent=1, default=str) if as_json else str(written))
+
+
+@campaign.command("rotate-secret")
+def rotate_secret(
+    name: Name,
+    yes: Yes = False,
+    home: Home = HOME,
+    ledger: Address = None,
+    by: By = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw decisions by a new secret, if others may know the old one, or if it is lost."""
+    from depsue.campaigns import secret
+
+    campaign = open_campaign(name, home, ledger, by)
+    if not yes:
+        require_yes(as_json)
+        ask("Services must be started again, all with the new secret. Rotate it?")
+    made = secret.rotate_secret(campaign)
+    place = campaign.files.folder / secret.FILE
+    show_status(campaign, as_json, [f"secret {made.version} in {place}: start the service again"])

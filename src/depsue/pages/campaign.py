@@ -1,4 +1,4 @@
-"""The dashboard's pages of campaigns: all, one in full, stop or resume it, plan its next round.
+"""The dashboard's pages of campaigns: all, one in full, stop, resume or ramp it, plan a round.
 
 Each page is one frozen record around the campaign's `Story`; its JSON twin is that record.
 
@@ -40,12 +40,15 @@ from depsue.serving.messages import MOST_TEXT
 from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service
 
-Action = Literal["stop", "resume"]
+Action = Literal["stop", "resume", "share"]
 MEANS: dict[Action, str] = {
     "stop": "From the next decision on, the current policy (pi0) decides in place of the new one, "
     "also after a restart, until somebody resumes it. What was decided so far stays as it is.",
     "resume": "From the next decision on, the new policy decides again. The monitor begins anew, "
     "with half the share of delta that it had: earlier evidence does not count again.",
+    "share": "From the next decision on, this share of traffic is on the policy, and the rest on "
+    "the current policy (pi0), the holdout. With 0 the policy is a shadow: pi0 decides, and each "
+    "decision says what the policy would have shown. A ramp that is under way ends.",
 }
 
 
@@ -247,7 +250,7 @@ class Stories:
 
 @dataclass(frozen=True)
 class ActionPage:
-    """A stop, or a resumption, that somebody asks for.
+    """A stop, a resumption or another share of traffic that somebody asks for.
 
     Args:
         action: which.
@@ -257,6 +260,7 @@ class ActionPage:
         state: how the monitor stands, in a sentence.
         reason, by: as given so far.
         stops: ids of the stops that the page shows, or showed first; a resume names these.
+        share: in percent, as given so far, or as it is.
         sure: whether only the confirmation is missing.
         problem: what is wrong with what was given; "" if nothing is.
     """
@@ -270,6 +274,7 @@ class ActionPage:
     reason: str = ""
     by: str = ""
     stops: tuple[str, ...] = ()
+    share: str = ""
     sure: bool = False
     problem: str = ""
 
@@ -286,15 +291,20 @@ def action_page(
     """The page of an action.
 
     Args:
-        action: stop or resume.
+        action: stop, resume or share.
         campaign: of which campaign.
         service: what serves it here; None if nothing does.
-        form: reason, by and stops, as far as they are given.
+        form: reason, by, stops and share, as far as they are given.
         sure: whether only the confirmation is missing.
         problem: what is wrong with them.
     """
     possible, state, stops = False, "This campaign is not served here.", tuple[str, ...]()
-    if service is not None:
+    share = form.get("share", "")
+    if service is not None and action == "share":
+        now = f"{100 * service.traffic.share:.6g}"
+        state = f"{now}% of the traffic is on the policy."
+        possible, share = True, form.get("share", now)
+    elif service is not None:
         standing = service.status.stops
         state = f"Stopped: {service.stopped}" if standing else "The policy has not been stopped."
         possible = bool(standing) == (action == "resume")
@@ -311,6 +321,7 @@ def action_page(
         form.get("reason", ""),
         form.get("by", ""),
         stops,
+        share,
         sure=sure and possible and not problem,
         problem=problem,
     )
@@ -323,6 +334,21 @@ def require_said(form: Mapping[str, str]) -> tuple[str, str]:
         ok = 0 < len(text) <= MOST_TEXT and text.isprintable()
         require(ok, f"{rule}: 1 to {MOST_TEXT} characters, in one line", found=short(text))
     return reason, by
+
+
+def share_said(form: Mapping[str, str]) -> float:
+    """The share of traffic that a form asks for, in percent there."""
+    try:
+        percent = float(form.get("share", "").strip().removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    require(
+        0 <= percent <= 100,
+        "the share of traffic on the policy is 0 to 100%",
+        found=short(form.get("share", "")),
+        cure="0 makes a shadow of the policy",
+    )
+    return percent / 100
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from depsue.pages.campaign import (
     planned,
     require_said,
     settings_of,
+    share_said,
 )
 from depsue.pages.certificate import certificate_page
 from depsue.pages.figures import levels_figure, live_figures, round_figures
@@ -51,8 +52,8 @@ from depsue.pages.sessions import (
     within,
 )
 from depsue.serving.access import Access
-from depsue.serving.app import Operation, encode, refused
-from depsue.serving.http import Receive, Scope, Send
+from depsue.serving.app import Operation
+from depsue.serving.http import Receive, Scope, Send, encode, refused
 from depsue.serving.service import Service
 
 T = TypeVar("T")
@@ -169,6 +170,12 @@ class Dashboard:
             Page("/", self._overview, "All campaigns", twin="/index.json"),
             Page(of, self._campaign, "A campaign, and what serves now"),
             Page(f"{of}/plan", self._plan, "The plan of its next round", takes_form=True),
+            Page(
+                f"{of}/share",
+                self._share,
+                "Which share of traffic is on its policy",
+                takes_form=True,
+            ),
             Page(f"{of}/stop", self._stop, "Whether its policy can be stopped", takes_form=True),
             Page(f"{of}/resume", self._resume, "Whether it can be resumed", takes_form=True),
             Page(test, self._certificate, "A test and its certificate", takes_form=True),
@@ -330,6 +337,9 @@ class Dashboard:
     def _resume(self, visit: Visit) -> Response:
         return self._act("resume", visit)
 
+    def _share(self, visit: Visit) -> Response:
+        return self._act("share", visit)
+
     def _act(self, action: Action, visit: Visit) -> Response:
         name = visit.name
         campaign, service = self._open(name), self._serving(name)
@@ -339,6 +349,7 @@ class Dashboard:
             return self._shown("action.html", show({"by": visit.visitor.name}), visit)
         try:
             reason, by = require_said(form)
+            share = share_said(form) if action == "share" else 0.0
         except ConfigError as problem:
             page = show(form, problem=str(problem))
             return self._shown("action.html", page, visit, status=422)
@@ -349,6 +360,8 @@ class Dashboard:
             return self._shown("action.html", page, visit)
         if action == "stop":
             service.stop_policy(f"{reason} (by hand)", by)
+        elif action == "share":
+            service.change_share(share, reason, by)
         else:
             service.resume_policy(page.stops, reason, by)
         visit.visitor.name = by

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from depsue.campaigns.exposure import Corpus
 from depsue.campaigns.records import CandidateTest, LadderLevel
 from depsue.campaigns.story import PromiseOutcome, RoundStory, Story
 from depsue.pages.drawing import (
@@ -39,7 +40,8 @@ def round_figures(story: Story) -> list[Figure]:
     novelty = novelty_figure(story.history)
     if novelty is not None:
         figures.insert(1 if figures else 0, novelty)
-    return [*figures, *margin_figures(story)]
+    corpus = corpus_figure(story.corpus)
+    return [*figures, *margin_figures(story), *(() if corpus is None else (corpus,))]
 
 
 def value_figures(story: Story) -> list[Figure]:
@@ -131,6 +133,46 @@ def novelty_figure(history: Sequence[RoundStory]) -> Figure | None:
         marks=tuple(marks),
         x=rounds_axis(rounds[0].round, rounds[-1].round),
         y=Axis("novelty", (0.0, 1.15 * most), "percent"),
+    )
+
+
+def corpus_figure(corpus: Corpus) -> Figure | None:
+    """How many new items were shown and rewarded often enough; None before a round observed."""
+    rounds = corpus.rounds[1:]
+    if not rounds:
+        return None
+    counts = [(past.round, past.new) for past in rounds]
+    so_far = [(past.round, past.new_so_far) for past in rounds if past.new_so_far is not None]
+    marks: list[Mark] = [
+        Bars(
+            f"in the round, shown {corpus.impressions:,} times",
+            *_columns([(k, count.shown) for k, count in counts]),
+            "grey",
+        )
+    ]
+    if so_far:
+        shown = _columns([(k, count.shown) for k, count in so_far])
+        rewarded = _columns([(k, count.rewarded or 0) for k, count in so_far])
+        marks += [
+            Line("so far", *shown, "blue", dots=True),
+            Line(f"and {counted(corpus.rewards, 'reward')}", *rewarded, "green", dots=True),
+        ]
+    items = max(count.items for _, count in counts)
+    marks.append(Rule("new items", float(items), "ink", "dot"))
+    description = "; ".join(
+        f"round {past.round}: {past.new}"
+        + (f", so far {past.new_so_far}" if past.new_so_far is not None else "")
+        for past in rounds
+    )
+    return Figure(
+        name="rounds-corpus",
+        heading="Discoverable corpus",
+        description=f"New items by round, {corpus.rule}: {description}.",
+        headings=corpus.headings,
+        cells=corpus.cells,
+        marks=tuple(marks),
+        x=rounds_axis(rounds[0].round, rounds[-1].round),
+        y=Axis("new items", (0.0, 1.15 * max(items, 1)), "thousands"),
     )
 
 

@@ -20,6 +20,7 @@ from depsue.serving.account import RecentDecisions, RoundAccount
 from depsue.serving.monitor import MonitorState
 from depsue.serving.service import Service, ServiceStatus
 from depsue.serving.store import StoreGone
+from depsue.serving.traffic import RampStatus
 
 MOST_ITEMS = 500
 """New items that a page lists: those shown most."""
@@ -69,6 +70,7 @@ class Live:
         decided: who made the newest decisions, and how many of them showed a new item.
         recent: the same as counts; None while the store cannot be read.
         asks: what the state asks of a reader.
+        traffic: which share of it is on the policy, since when, and where a ramp stands.
         troubles: what else somebody should know, each with what to do, in sentences.
         rewards: whose rewards the figures show, and why not all, in sentences.
         floor: the least mean reward of the first promise, as far as it is known.
@@ -84,6 +86,7 @@ class Live:
     decided: str
     recent: RecentDecisions | None
     asks: str
+    traffic: str
     troubles: tuple[str, ...]
     rewards: str
     floor: float | None
@@ -111,6 +114,7 @@ def live_of(service: Service) -> Live:
         decided=decided(recent),
         recent=recent,
         asks=asks(status),
+        traffic=traffic(status),
         troubles=tuple(_troubles(status, account, recent, settings.on_gone)),
         rewards=_rewards(account),
         floor=floor,
@@ -177,9 +181,35 @@ def decided(recent: RecentDecisions | None) -> str:
     return str(recent)
 
 
+def traffic(status: ServiceStatus) -> str:
+    """Which share of traffic is on the policy, and where a ramp stands."""
+    if status.what == "pi0":
+        return "All of the traffic is on your current policy (pi0)."
+    rest = "" if status.share == 1 else f", {percent(status.holdout)} on pi0 (the holdout)"
+    words = f"{percent(status.share)} of the traffic is on the policy{rest}."
+    if status.share == 0:
+        words = "The policy is a shadow: pi0 decides, and what the policy would have shown is kept."
+    if status.shares:
+        last = status.shares[-1]
+        words += f" Since {utc(last.at)} UTC, by {last.by}: {last.reason.rstrip('.')}."
+    if status.ramp is not None:
+        words += f" {ramp_words(status.ramp)}"
+    return words
+
+
+def ramp_words(ramp: RampStatus) -> str:
+    """Where a ramp stands, in a sentence."""
+    then = ramp.ended
+    if ramp.next is not None:
+        then = f"it rises at {utc(ramp.next)} UTC if the policy is healthy then"
+    return f"Ramp {', '.join(map(percent, ramp.shares))}: {then}."
+
+
 def asks(status: ServiceStatus) -> str:
     """What the state asks of a reader."""
     state = status.state
+    if status.share == 0 and state is MonitorState.WAITING:
+        return "A shadow shows nothing, so there is nothing to judge. Put a share of traffic on it."
     if state is MonitorState.WAITING:
         return (
             f"The monitor has judged {counted(status.monitor.judged, 'decision')} of the policy "

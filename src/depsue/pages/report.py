@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from depsue import defaults
 from depsue.campaigns import Campaign, Story, story_of
 from depsue.campaigns.exposure import FEWEST, ItemExposure
 from depsue.campaigns.records import CandidateTest
 from depsue.files import write_file
 from depsue.pages.certificate import VERDICT_HEADINGS, facts_of, verdict_details
 from depsue.pages.drawing import Figure, draw_svg
-from depsue.pages.figures import levels_figure, margin_figures, novelty_figure, value_figures
+from depsue.pages.figures import (
+    corpus_figure,
+    levels_figure,
+    margin_figures,
+    novelty_figure,
+    value_figures,
+)
 from depsue.pages.rendering import mean_or_dash, templates
 from depsue.pages.words import (
     ROUND_HEADINGS,
@@ -43,6 +50,7 @@ class Report:
         tiles: the figures on top.
         guarantee: what it says, what it does not, what it rests on.
         values, margins, frontiers: the figures.
+        corpus: the figure of the discoverable corpus; None before a round was observed.
         journal: who did what when, oldest first.
     """
 
@@ -53,6 +61,7 @@ class Report:
     values: tuple[Figure, ...]
     margins: tuple[Figure, ...]
     frontiers: tuple[Figure, ...]
+    corpus: Figure | None
     journal: tuple[tuple[str, ...], ...]
 
 
@@ -71,18 +80,27 @@ def report_of(story: Story) -> Report:
         values=(*value_figures(story), *(() if novelty is None else (novelty,))),
         margins=tuple(margin_figures(story)),
         frontiers=tuple(figure for figure in frontiers if figure is not None),
+        corpus=corpus_figure(story.corpus),
         journal=journal_lines(story),
     )
 
 
-def write_report(campaign: Campaign, path: str | Path) -> Path:
+def write_report(
+    campaign: Campaign,
+    path: str | Path,
+    *,
+    impressions: int = defaults.IMPRESSIONS,
+    rewards: int = defaults.REWARDS,
+) -> Path:
     """Write a campaign's story as one self-contained HTML page; returns its path.
 
     Args:
         campaign: whose; only its ledger is read.
         path: the page.
+        impressions, rewards: what an item needs to count in the discoverable corpus.
     """
-    text = rendered(report_of(story_of(campaign)))
+    story = story_of(campaign, impressions=impressions, rewards=rewards)
+    text = rendered(report_of(story))
     write_file(Path(path), text.encode("utf-8", "replace"))  # an id may hold half a character
     return Path(path)
 
@@ -104,6 +122,7 @@ def rendered(report: Report) -> str:
         ],
         earlier=max(len(_drawn_tests(story)) - MOST_FRONTIERS, 0),
         fewest=FEWEST,
+        most_listed=MOST_BARS,
         bars=[(item, 100 * item.shown / top[0].shown, _reward(item)) for item in top],
         item_cells=_item_cells,
         item_rounds=story.round - 1 if story.round - 1 <= MOST_ROUNDS else 0,

@@ -263,9 +263,10 @@ def _deployed(story: Story) -> str:
         return f"The current policy (pi0) is deployed{how} ({since}). It shows no new item."
     often = f"to show a new item in {percent(deployed.novelty)} of decisions"
     if deployed.what == "certain":
+        evenly = ", each equally often" * deployed.even
         return (
             f"The current policy (pi0) with a few new items, of round {deployed.made_in}, is "
-            f"deployed{how} ({since}). It is meant {often}."
+            f"deployed{how} ({since}). It is meant {often}{evenly}."
         )
     return (
         f"The certified policy of round {deployed.made_in} is deployed{how} ({since}). It is "

@@ -1,0 +1,60 @@
+"""Campaigns on the simulated shop, from plan to the last round, in each way pi0 may be known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from depsue import plan
+from depsue.campaigns import CampaignSettings, create, story_of
+from depsue.check import check_logs
+from depsue.data.reading import open_source
+from depsue.data.writing import write_items, write_logs
+from depsue.exploration.settings import ExploreSettings
+from depsue.policies import BasePolicy
+from depsue.rewards import RewardSettings
+from depsue.shop import KNOWN, Known, Shop, ShopSettings
+
+SHOP = ShopSettings(
+    requests=120, users=40, items=40, new=6, arrivals=1, retrieved=12, d=3, rate=0.3
+)
+EXPLORE = ExploreSettings(
+    objective="most novelty", deployments=3, rewards=RewardSettings(members=1, max_epochs=2)
+)
+ROWS = 8000
+
+
+@pytest.mark.parametrize("known", KNOWN)
+def test_three_rounds_from_files(known: Known, tmp_path: Path) -> None:
+    shop = Shop(SHOP, known=known, seed=5)
+    pi0 = shop.logging_policy
+    assert isinstance(pi0, BasePolicy)
+    logs, items = tmp_path / "0.parquet", tmp_path / "items.parquet"
+    rows = shop.deploy(pi0, ROWS, round=0)
+    write_logs(rows, logs)
+    write_items(shop.catalogue, items)
+    report = check_logs(open_source(logs), items)
+    assert report.usable, report
+    expected = plan(rows, EXPLORE, logging_policy=pi0, seed=1)
+    assert expected.pick.novelty > 0.04
+    home = tmp_path / "campaigns"
+    named = pi0 if known == "called" else known
+    campaign = create(
+        "shop", logs, items, pi0=named, settings=CampaignSettings(EXPLORE), by="ana", home=home
+    )
+    shown = []
+    for k in (1, 2, 3):
+        campaign.train()
+        campaign.certify()
+        deployed = campaign.deploy()
+        policy = campaign.policy(k, deployed.policy_hash)
+        # what is deployed keeps the floor, by the truth, and shows new items
+        assert shop.value(policy, round=k) > 0.95 * shop.value(pi0, round=k)
+        shown.append(shop.novelty(policy, round=k))
+        served = tmp_path / f"{k}.parquet"
+        write_logs(shop.deploy(policy, ROWS, round=k), served)
+        campaign.observe(served)
+    assert min(shown) > 0.04
+    assert max(shown) > 0.06
+    assert story_of(campaign).over
