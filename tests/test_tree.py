@@ -24,8 +24,8 @@ ONE_USER: dict[str, str] = {
     "depsue.pages.report": "the report, which a command writes",
     "depsue.policies.files": "save and load, which users call through the package",
     "depsue.serving.erasing": "erasing a unit wherever its rows are, which a command calls",
+    "depsue.serving.places": "how readers miss no transaction, apart from the store's tables",
     "depsue.serving.running": "the process around the service: sockets, uvicorn, the log",
-    "depsue.serving.writing": "the write path, its states and promises, apart from the gathering",
     "depsue.world": "simulated worlds, which users and research call through the front door",
 }
 """Modules that exactly one other module imports, each with the reason why it is a file of its own.

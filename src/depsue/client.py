@@ -87,7 +87,7 @@ class Client:
         url: of the service, such as http://127.0.0.1:8470; https where it has a certificate.
         decide_token: for decisions; None where no token is asked for.
         reward_token: for rewards.
-        admin_token: for `status`, `stop` and `resume`.
+        admin_token: for `status`, `stop`, `resume` and `share`.
         timeout: seconds to wait for one answer.
         tries: how often a request is sent at most.
         tls: settings of https; None takes the system's certificates.
@@ -211,6 +211,18 @@ class Client:
         """
         body = {"stops": list(stops), "reason": reason, "by": by}
         status: dict[str, Any] = self._send("POST", "/v1/policy/resume", "admin", body)
+        return status
+
+    def share(self, share: float, reason: str, by: str = "admin") -> dict[str, Any]:
+        """Put another share of traffic on the policy; the status. Needs a token of the role admin.
+
+        Args:
+            share: on the policy, in [0, 1]; the rest is the holdout, on pi0. 0 makes a shadow.
+            reason: in words, for the record.
+            by: who.
+        """
+        body = {"share": share, "reason": reason, "by": by}
+        status: dict[str, Any] = self._send("POST", "/v1/policy/share", "admin", body)
         return status
 
     def close(self) -> None:

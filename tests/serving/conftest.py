@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import shutil
 import socket
 import threading
@@ -107,9 +108,11 @@ def made_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_items(world.catalogue, folder / "items.parquet")
     write_logs(world.deploy(pi0, 12_000, round=0), folder / "may.parquet")
     home = folder / "campaigns"
-    spring = create(
-        "spring", folder / "may.parquet", folder / "items.parquet", pi0=pi0, by="ana", home=home
-    )
+    with pytest.MonkeyPatch.context() as seeded:
+        seeded.setattr("secrets.token_bytes", random.Random(1).randbytes)
+        spring = create(
+            "spring", folder / "may.parquet", folder / "items.parquet", pi0=pi0, by="ana", home=home
+        )
     spring.train()
     assert spring.certify().state == "passed"
     spring.deploy()
@@ -147,12 +150,19 @@ def ticks() -> Clock:
     return Clock()
 
 
+def seeded_chance() -> Callable[[], str]:
+    """What requests without a key are drawn by, the same in every run of a test."""
+    rng = random.Random(1)
+    return lambda: rng.randbytes(16).hex()
+
+
 @pytest.fixture
 def serve(campaign: Campaign, clock: Clock, ticks: Clock) -> Iterator[Serve]:
     """Starts services with settings by name; each is closed in the end.
 
     Their watcher rests: a test calls `service.turn()` where it wants one.
     """
+    chance = seeded_chance()
     with ExitStack() as ending:
 
         def started(*, store: str | None = None, **settings: Any) -> Service:
@@ -163,6 +173,7 @@ def serve(campaign: Campaign, clock: Clock, ticks: Clock) -> Iterator[Serve]:
                 clock=clock,
                 ticks=ticks,
                 refresh=3600.0,
+                chance=chance,
             )
             service.start()
             ending.callback(service.close)

@@ -6,6 +6,8 @@ import hashlib
 import hmac
 import json
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ NEEDED = {
     ("GET", "/v1/status"): "admin",
     ("POST", "/v1/policy/stop"): "admin",
     ("POST", "/v1/policy/resume"): "admin",
+    ("POST", "/v1/policy/share"): "admin",
     ("GET", "/metrics"): "admin",
 }
 OPEN = ("/healthz", "/readyz", "/openapi.json")
@@ -403,3 +406,30 @@ def test_a_token_that_sends_too_much_hears_when_to_try_again(serve: Serve, home:
     reply = call.post("/v1/decide/batch", batch)
     assert reply.status == 429 and int(reply.headers["retry-after"]) > 900
     assert "1 decisions and rewards a second" in reply.json["error"]
+
+
+def test_tokens_that_eight_processes_add_at_once_are_all_there(tmp_path: Path) -> None:
+    code = (
+        "import sys; from depsue.serving.access import Access\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "for k in range(5): Access(sys.argv[1]).add('decide', f'{sys.argv[2]}-{k}')"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for number in range(8)
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+    for process in processes:
+        with process:
+            assert process.wait() == 0
+    names = {token.name for token in Access(tmp_path).tokens}
+    assert names == {f"{number}-{k}" for number in range(8) for k in range(5)}

@@ -25,6 +25,7 @@ from depsue.client import Client, Decided, Refused, ServiceError, Unavailable
 from depsue.errors import ConfigError, DepsueError
 from depsue.serving.access import Access
 from depsue.serving.app import App
+from depsue.serving.brought import unpacked
 from depsue.serving.http import Receive, Scope, Send
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
@@ -131,7 +132,11 @@ def test_numbers_of_numpy_are_numbers(client: Client, campaign: Campaign) -> Non
         unit=np.int64(7),  # type: ignore[arg-type]
     )
     (row,) = rows(campaign)
-    assert json.loads(row.context) == CONTEXT and row.unit == "7" and row.candidates == "[0,1,2]"
+    assert (
+        json.loads(row.context) == CONTEXT
+        and row.unit == "7"
+        and unpacked([row.candidates]).items.tolist() == [0, 1, 2]
+    )
 
 
 def test_what_cannot_be_sent_is_refused_before_it_is(client: Client) -> None:

@@ -7,6 +7,7 @@ import http.client
 import json
 import resource
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -224,3 +225,67 @@ def test_more_idle_connections_than_descriptors_do_not_blind_the_service(home: P
             service.terminate()
             rest = service.stderr.read() if service.stderr else ""
     assert "Too many open files" not in rest and "watch failed" not in rest
+
+
+def test_a_client_that_hangs_up_while_its_answers_wait_is_no_failure() -> None:
+    """It sends requests and takes no answer, until an answer must wait for it; then it is gone."""
+    problems: list[BaseException] = []
+    stuck, ended = threading.Event(), threading.Event()
+    large = [(b"content-length", b"100000")]
+
+    async def look(connections: set[Protocol]) -> None:
+        if any(connection.flow.write_paused for connection in connections):
+            stuck.set()
+
+    class Reporting(Running):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await self._before(cast(set[Protocol], self.server.server_state.connections))
+                await send({"type": "http.response.start", "status": 200, "headers": large})
+                await send({"type": "http.response.body", "body": b"x" * 100_000})
+            except Exception as problem:
+                problems.append(problem)
+            finally:
+                if stuck.is_set():
+                    ended.set()
+
+    with Reporting(look).listening() as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(REQUEST * 400)
+            assert stuck.wait(10)
+        assert ended.wait(10)
+    assert problems == []
+
+
+def anonymous(side: int) -> ssl.SSLContext:
+    """TLS without a certificate, which is enough to shake hands."""
+    context = ssl.SSLContext(side)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("aNULL:@SECLEVEL=0")
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def test_those_who_never_finish_a_handshake_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three times as many as may connect, silent or with half a greeting; then somebody speaks."""
+    monkeypatch.setattr("depsue.serving.running.connection_limit", lambda: 10)
+    held: list[int] = []
+
+    async def count(connections: set[Protocol]) -> None:
+        held.append(len(running.server.handshakes) + len(connections))
+
+    running = Running(count)
+    running.server.config.load()
+    running.server.config.ssl = anonymous(ssl.PROTOCOL_TLS_SERVER)
+    with running.listening() as port, ExitStack() as stack:
+        for number in range(30):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            silent.sendall(bytes.fromhex("1603010050") if number % 2 else b"")
+        plain = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        context = anonymous(ssl.PROTOCOL_TLS_CLIENT)
+        with context.wrap_socket(plain) as client:
+            client.sendall(REQUEST)
+            assert answer(client)
+    assert len(held) == 1 and held[0] <= 10

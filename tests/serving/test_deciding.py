@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,35 @@ from typing import Any
 import numpy as np
 from scipy import stats
 from tests.serving.asgi import Caller, batch, caller, context
-from tests.serving.conftest import Log, Serve
+from tests.serving.conftest import Clock, Log, Serve, seeded_chance
 
 from depsue.campaigns import Campaign
-from depsue.serving.joining import export_served
+from depsue.data.requests import Candidates, Requests
+from depsue.policies.base import held
+from depsue.serving.brought import unpacked
+from depsue.serving.exporting import export_served
 from depsue.serving.service import Service
-from depsue.serving.settings import declared
+from depsue.serving.settings import ServingSettings, declared
+
+
+def test_requests_without_a_key_are_drawn_by_the_chance_that_is_handed_in(
+    campaign: Campaign, home: Path, clock: Clock, tmp_path: Path
+) -> None:
+    """Two services with the same chance, each with a store of its own, decide the same."""
+    drawn = []
+    for name in ("one.db", "two.db"):
+        service = Service(
+            campaign,
+            ServingSettings(wait=60.0),
+            store=str(tmp_path / name),
+            clock=clock,
+            refresh=3600.0,
+            chance=seeded_chance(),
+        )
+        service.start()
+        drawn.append(batch(caller(service, home), 50))
+        service.close()
+    assert drawn[0] == drawn[1] and len({each["decision"] for each in drawn[0]}) == 50
 
 
 def test_actions_follow_their_propensities(call: Caller, service: Service) -> None:
@@ -49,14 +74,13 @@ def test_candidates_restrict_the_policy_and_stay_out_of_the_logs(
     made = batch(call, 300, candidates=ids)
     assert {one["action"] for one in made} <= set(ids)
     rows, _ = service.reader.read()
-    pi = service.served.policy.probabilities(
-        service.served.reader.contexts([json.loads(row.context) for row in rows])
-    )[:, :3]
-    pi = pi / pi.sum(axis=1, keepdims=True)
+    contexts = service.served.reader.contexts([json.loads(row.context) for row in rows])
+    among = Candidates.of_lists([[0, 1, 2]] * 300)
+    pi = held(service.served.policy.over(Requests(contexts, among)))
     assert np.allclose(
         [row.propensity for row in rows], pi[np.arange(300), [r.action for r in rows]]
     )
-    assert {row.candidates for row in rows} == {"[0,1,2]"}
+    assert unpacked([row.candidates for row in rows]).items.tolist() == [0, 1, 2] * 300
     batch(call, 50)
     declared(campaign.files.folder, {"wait": 0.0}, begun=False)
     found = export_served(campaign, None)
@@ -92,11 +116,21 @@ class _OwnPi0(BaseHTTPRequestHandler):
         return
 
 
-def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, log: Log) -> None:
+@contextmanager
+def own_pi0() -> Iterator[tuple[str, HTTPServer]]:
+    """A team's own pi0: its address, and the server, which answers `item`."""
     server = HTTPServer(("127.0.0.1", 0), _OwnPi0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        service = serve(wait=60.0, pi0_url=f"http://127.0.0.1:{server.server_port}/decide")
+        yield f"http://127.0.0.1:{server.server_port}/decide", server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, log: Log) -> None:
+    with own_pi0() as (url, server):
+        service = serve(wait=60.0, pi0_url=url)
         server.item = service.served.ids[2]  # type: ignore[attr-defined]
         service.stop_policy("a test", "ana")
         call = caller(service, home)
@@ -105,6 +139,3 @@ def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, log: Log)
         saved = call.post("/v1/decide", {"context": context() | {"x0": -1.0}}).json
         assert saved["decided_by"] == "pi0" and saved["propensity"] != 0.7  # the saved one
         assert "pi0's address failed" in log.events
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from tests.database.conftest import Server
 from tests.serving.asgi import Caller, caller
 from tests.serving.conftest import Clock, Log, Serve
+from typer.testing import CliRunner
 
 from depsue import SyntheticSettings, Uniform, synthetic_world
 from depsue.campaigns import (
@@ -30,6 +32,7 @@ from depsue.campaigns import (
 from depsue.campaigns.records import CandidateFacts
 from depsue.campaigns.secret import rotate_secret, secret_of
 from depsue.certificates import Certificate, three_folds, verify
+from depsue.cli.main import app
 from depsue.data.logs import LoggedData
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, FileError
@@ -37,8 +40,9 @@ from depsue.exploration.settings import ExploreSettings
 from depsue.policies.tilted import Tilted
 from depsue.promises import Floor, Promise
 from depsue.rewards import fit_linear
+from depsue.serving.account import recent_decisions
 from depsue.serving.erasing import Erasure, erase_unit, preview_erasure
-from depsue.serving.joining import export_served
+from depsue.serving.exporting import export_served
 from depsue.serving.journal import Journal, journal_lines
 from depsue.serving.schema import decisions, rewards
 from depsue.serving.service import Service
@@ -203,6 +207,36 @@ def test_nothing_of_a_user_is_found_afterwards(observed: Campaign) -> None:
     assert record.counts == erased.counts and record.finished_by == "ana"
     assert record.unit == secret_of(campaign).hidden("unit", USER) != USER
     assert f"round 1: {rows} rows erased on request of users" in str(story_of(campaign))
+
+
+def test_the_command_shows_asks_and_erases(observed: Campaign) -> None:
+    campaign, home = observed, str(observed.files.folder.parent)
+    command = ["erase", "spring", "--unit", USER, "--home", home]
+    before = _content(campaign.files.folder)
+    asked = CliRunner().invoke(app, command, input="n\n")
+    assert asked.exit_code == 1 and "store: 12 decisions and 12 rewards" in asked.output
+    assert "This cannot be undone. Erase it?" in asked.output
+    assert _content(campaign.files.folder) == before
+    done = CliRunner().invoke(app, [*command, "--yes"])
+    assert done.exit_code == 0 and done.output.startswith("erased\nstore: 12 decisions")
+    assert list(_traces(campaign.files.folder)) == []
+    again = CliRunner().invoke(app, command)  # there is nothing to ask about
+    assert again.exit_code == 0 and again.output.startswith("nothing was changed\n")
+    as_json = json.loads(CliRunner().invoke(app, [*command, "--json"]).output)
+    assert as_json["erased"] is False and as_json["decisions"] == 0
+
+
+def test_pages_do_not_guess_what_a_tombstone_showed(observed: Campaign) -> None:
+    campaign = observed
+    store = Store(campaign.files.folder / "decisions.db", "spring")
+    catalogue = campaign.files.items(0)
+    assert catalogue.novel[-1]
+    mine = {row.seq for row in store.read(columns=["unit"])[0] if USER in str(row.unit)}
+    others = [row for row in store.read(columns=["action"])[0] if row.seq not in mine]
+    erase_unit(campaign, USER)
+    counts = recent_decisions(store, catalogue, most=1000).counts
+    assert counts.new == sum(bool(catalogue.novel[row.action]) for row in others)
+    assert counts.all == len(others) + 12
 
 
 def test_it_is_idempotent_and_an_unknown_user_changes_nothing(observed: Campaign) -> None:

@@ -16,8 +16,8 @@ from depsue.certificates import UnitRows
 from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError, DataError
 from depsue.promises import Floor, Promise
+from depsue.serving.account import ConfidenceSequence
 from depsue.serving.evidence import (
-    ConfidenceSequence,
     EpochEvidence,
     FloorPart,
     JudgedRows,
@@ -49,13 +49,10 @@ def floor_part(
     *,
     by: Weighing = "items",
     credit: float = 0.0,
-    holdout: float = 0.0,
     length: int | None = 1000,
     units: UnitRows | None = None,
 ) -> FloorPart:
-    return FloorPart(
-        promise, by=by, r_max=1.0, credit=credit, holdout=holdout, length=length, units=units
-    )
+    return FloorPart(promise, by=by, r_max=1.0, credit=credit, length=length, units=units)
 
 
 def rows(
@@ -126,6 +123,74 @@ def test_a_fault_after_twice_the_declared_length_is_found_in_time() -> None:
         for after in (0, length, 2 * length)
     )
     assert 0 < max(late) <= 2.5 * early
+
+
+def shares(n: int, *pieces: tuple[int, float]) -> FloatArray:
+    """(n,) the share of traffic on pi0: from each place on another one."""
+    held = np.zeros(n)
+    for first, share in pieces:
+        held[first:] = share
+    return held
+
+
+@pytest.mark.parametrize("by", ["items", "holdout"])
+def test_a_share_that_changes_is_fair_and_a_fault_at_any_share_is_seen(by: Weighing) -> None:
+    """A ramp of 5%, 50% and 100%: no more alarms than allowed, and a half of value is found."""
+    n, rng, alarms, found = 6000, np.random.default_rng(5), 0, 0
+    held_back = shares(n, (0, 0.95), (2000, 0.5), (4000, 0.05))
+    for _ in range(120):
+        held = rng.random(n) < held_back
+        kept, lost = (rng.random(n) < np.where(held, 0.5, 0.5 * f) for f in (0.95, 0.4))
+        for reward in (kept, lost):
+            part = floor_part(by=by, length=n)
+            judged = replace(
+                rows(reward.astype(float)),
+                held=held,
+                holdout=held_back,
+                p_policy=np.where(held, 0.0, 1.0),
+                p_pi0=np.where(held, 1.0, 0.0),
+            )
+            _, values = part.values(judged)
+            path = part.mixture.add(values / part.limit(judged.holdout))
+            enough = bool(path.max() >= math.log(1 / 0.1))
+            alarms, found = (
+                alarms + (enough and reward is kept),
+                found + (enough and reward is lost),
+            )
+    assert stats.binomtest(alarms, 120, 0.1, alternative="greater").pvalue > 1e-3
+    assert found > 100
+
+
+def test_a_shadow_and_a_lone_policy_say_nothing() -> None:
+    rng, n = np.random.default_rng(0), 500
+    for by, held_back in (("items", 1.0), ("holdout", 0.0)):
+        part = floor_part(by=by)  # type: ignore[arg-type]
+        judged = replace(
+            rows((rng.random(n) < 0.5).astype(float)),
+            held=np.full(n, held_back == 1),
+            holdout=np.full(n, held_back),
+        )
+        _, values = part.values(judged)
+        assert not (values / part.limit(judged.holdout)).any()
+
+
+def test_a_cycle_weighs_alike_by_the_share_that_it_begins_with() -> None:
+    """Whatever rises within it counts as if it had not; what falls counts its least."""
+    need, n = 0.3, 40
+    at, reward = np.arange(n) * (CYCLE / 20), np.tile([0.0, 1.0], n // 2)
+    for held_back, first in (
+        (shares(n, (0, 0.5), (10, 0.2), (20, 0.2)), [0.5, 0.2]),
+        (shares(n, (0, 0.2), (10, 0.5), (20, 0.5)), [0.2, 0.5]),
+    ):
+        part = floor_part(ABSOLUTE, length=None)
+        evidence = EpochEvidence([part], delta=0.01, length=None, cycle=CYCLE)
+        evidence.add(replace(rows(reward, at=at), holdout=held_back))
+        evidence.add(replace(rows([0.0], at=[2 * CYCLE]), holdout=held_back[-1:]))
+        more = held_back > np.repeat(first, 20)
+        value = np.where(more, need - 1.0, need - reward)
+        limit = 1 / (1 - np.repeat(first, 20)) - need
+        by_hand = np.mean([np.prod(1 + share * value / limit) for share in FRACTIONS])
+        assert math.exp(part.log_evidence) == pytest.approx(by_hand)
 
 
 def test_evidence_does_not_depend_on_batches() -> None:

@@ -25,7 +25,6 @@ from depsue.serving.app import App, openapi
 from depsue.serving.http import MOST_BODY, MOST_HEADERS
 from depsue.serving.messages import (
     MOST_BATCH,
-    MOST_CANDIDATES,
     MOST_COLUMNS,
     Decide,
     Intervention,
@@ -46,6 +45,7 @@ POSTS: dict[str, dict[str, Any]] = {
     "/v1/reward/batch": {"rewards": [{"decision": ID, "reward": 0.5}]},
     "/v1/policy/stop": {"reason": "a test", "by": "ana"},
     "/v1/policy/resume": {"reason": "a test", "by": "ana"},
+    "/v1/policy/share": {"share": 0.9, "reason": "a test", "by": "ana"},
 }
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -189,7 +189,7 @@ def test_methods_that_a_path_does_not_take(anvil: Caller) -> None:
 def test_limits_stand_where_they_are_said_to(anvil: Caller) -> None:
     path = "/v1/decide"
     for extra, status in ((0, 200), (1, 422)):
-        candidates = [3] * (MOST_CANDIDATES + extra)
+        candidates = [3] * (ServingSettings().most_candidates + extra)
         asked = {"context": CONTEXT, "candidates": candidates}
         assert sound(anvil.post(path, asked)).status == status
         batch = {"decisions": [{"context": CONTEXT}] * (MOST_BATCH + extra)}
@@ -205,9 +205,9 @@ def test_limits_stand_where_they_are_said_to(anvil: Caller) -> None:
         headers = [(b"a", b"b" * (MOST_HEADERS - 5 + extra))]
         assert anvil.call("GET", "/healthz", headers=headers).status == (431 if extra else 200)
     assert sound(anvil.post(path, {"context": {str(k): 0 for k in range(MOST_COLUMNS + 1)}}))
-    unknown = list(range(1000, 101_000))
+    unknown = list(range(1000, 11_000))
     reply = sound(anvil.post(path, {"context": CONTEXT, "candidates": unknown}))
-    assert reply.status == 422 and "100000 unknown, such as 1000" in reply.json["found"]
+    assert reply.status == 422 and "10000 unknown, such as 1000" in reply.json["found"]
 
 
 @pytest.mark.parametrize("length", [b"99999999999", b"9" * 5000, b"-1", b"+1", b"x", b"1,2", b""])
@@ -460,6 +460,7 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "/v1/reward/batch": st.fixed_dictionaries({"rewards": st.lists(rewards, max_size=4)}),
     "/v1/policy/stop": interventions,
     "/v1/policy/resume": interventions,
+    "/v1/policy/share": interventions,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,7 @@ from depsue.campaigns.records import RoundSummary
 from depsue.certificates import Certificate
 from depsue.errors import FileError
 from depsue.estimators.weights import novelty_on
-from depsue.serving.joining import export_served
+from depsue.serving.exporting import export_served
 from depsue.serving.schema import Decision
 from depsue.serving.settings import JOURNAL, STORE, declared
 from depsue.serving.store import Store
@@ -63,7 +65,7 @@ def test_what_was_served_is_the_next_rounds_logs(
     assert story_of(campaign).round == 2
 
 
-def test_a_holdout_whose_share_changed_is_left_out(
+def test_of_a_holdout_whose_share_grew_a_lot_stays_out(
     serve: Serve, home: Path, campaign: Campaign, clock: Clock
 ) -> None:
     declared(campaign.files.folder, {"wait": 3.0}, begun=False)
@@ -75,8 +77,9 @@ def test_a_holdout_whose_share_changed_is_left_out(
     clock.advance(3.1)
     found = export_served(campaign, None)
     policy = sum(one["decided_by"] == "policy" for one in made)
-    assert (found.rows, found.holdout, found.share) == (policy, len(made) - policy, 0.0)
-    assert "of the holdout on pi0, whose share changed within the round" in str(found)
+    assert (found.rows, found.share) == (1200 - found.holdout, 0.05)
+    assert 0 < found.holdout < len(made) - policy
+    assert "of the holdout on pi0, whose share, or whose policy, changed" in str(found)
     seen = campaign.observe(
         str(found.path),
         mapping=found.mapping,
@@ -84,8 +87,32 @@ def test_a_holdout_whose_share_changed_is_left_out(
         by_pi0=found.holdout + found.fallback,
     )
     summary = RoundSummary.of(seen)
-    assert (summary.holdout, summary.decisions) == (0.0, 1200)
-    assert summary.by_pi0 == len(made) - policy
+    assert (summary.holdout, summary.decisions) == (0.05, 1200)
+    assert summary.by_pi0 == found.holdout
+
+
+def test_a_round_in_which_exploration_was_stopped_was_ended_by_choice(
+    serve: Serve, home: Path, campaign: Campaign, clock: Clock
+) -> None:
+    """Whoever stops the policy when its mean looks good chooses how many rows it has."""
+    declared(campaign.files.folder, {"wait": 3.0}, begun=False)
+    service = serve(wait=3.0, holdout=0.0)
+    call = caller(service, home)
+    batch(call, 700)
+    service.stop_policy("a test", "ana")
+    batch(call, 50)
+    clock.advance(3.1)
+    found = export_served(campaign, None)
+    assert (found.rows, found.fallback, found.cut, found.excused) == (700, 50, True, 0)
+    seen = campaign.preview_observation(
+        str(found.path),
+        mapping=found.mapping,
+        decisions=found.decisions,
+        by_pi0=found.fallback,
+        excused=found.excused,
+    )
+    assert "750 decisions served" in seen.ended
+    assert replace(found, cut=False).excused == 50  # had it been an outage
 
 
 def test_the_next_certificate_says_whose_rows_it_rests_on(
@@ -117,6 +144,49 @@ def test_export_waits_for_the_journal(campaign: Campaign, serve: Serve, home: Pa
     (journal / "00000001.jsonl").write_bytes(b"a line\n")
     with pytest.raises(FileError, match="journal is replayed"):
         export_served(campaign, None)
+
+
+def test_decisions_of_a_policy_that_was_replaced_are_not_pi0s(
+    campaign: Campaign, serve: Serve, home: Path
+) -> None:
+    """The margin charges them at their worst; pi0's own count as what pi0 earns."""
+    service = serve(wait=0.0, holdout=0.3)
+    call = caller(service, home)
+    before = Counter(each["decided_by"] for each in batch(call, 60))
+    campaign.rollback()
+    service.turn()
+    assert service.served.is_pi0
+    batch(call, 20)
+    service.stop_policy("a test", "ana")
+    service.close()
+    declared(campaign.files.folder, {"wait": 0.0}, begun=False)
+    written = export_served(campaign, None)
+    assert (written.rows, written.replaced) == (20, before["policy"])
+    assert (written.holdout, written.fallback) == (before["holdout"], 0)
+    assert written.decisions == 80
+    assert f"{before['policy']} of a policy that was replaced" in str(written)
+
+
+def test_damaged_lines_of_the_journal_are_charged_as_decisions_without_a_row(
+    campaign: Campaign, serve: Serve, home: Path
+) -> None:
+    service = serve(wait=0.0, holdout=0.0)
+    batch(caller(service, home), 20)
+    service.close()
+    declared(campaign.files.folder, {"wait": 0.0}, begun=False)
+    journal = campaign.files.folder / JOURNAL
+    journal.mkdir()
+    lines = (
+        b"what it held cannot be told",
+        b'00000000 {"decisions":[{"id":"ab","round":1,"propensity":0.5}]}',
+        b'00000000 {"decisions":[{"id":"ab","round":7,"propensity":0.5}]}',  # of another round
+        b'{"decisions":[{"round":1,"propensity":0.5},{"round":1,"propensity":0.25,}]}',
+        b'00000000 {"rewards":[{"decision":"ab","value":1.0,"received":7.0}]}',
+    )
+    (journal / "00000001.damaged").write_bytes(b"\n".join([*lines, b""]))
+    written = export_served(campaign, None)
+    assert (written.rows, written.damaged, written.decisions) == (20, 5, 25)
+    assert "5 that may stand in damaged lines of the journal" in written.left_out
 
 
 def test_a_twin_is_no_row_and_is_charged_as_a_decision_without_one(

@@ -144,6 +144,27 @@ def test_the_policy_explores_only_while_looks_are_completed(
     assert deciders(call) == {"policy"} and service.state == "waiting"
 
 
+def test_a_transaction_that_does_not_end_ends_the_exploration(
+    serve: Serve, home: Path, ticks: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decisions after it are not judged; only what was judged extends the permit."""
+    service = serve(wait=1.0, holdout=0.0, permit=30.0)
+    call = caller(service, home)
+    for settled, newest, left in ((5, 10, 22.0), (9, 30, 14.0), (10, 40, 14.0), (39, 50, 6.0)):
+        ticks.advance(8.0)
+        monkeypatch.setattr(Store, "settled", lambda store, at=(newest, settled): at)
+        service.turn()
+        assert service.monitor.permit.left == left
+    assert deciders(call) == {"policy"}
+    ticks.advance(8.0)
+    service.turn()
+    assert deciders(call) == {"pi0"} and service.state == "not_watched"
+    assert "a transaction that does not end holds decisions back" in service.status.reason
+    monkeypatch.undo()
+    service.turn()
+    assert deciders(call) == {"policy"}
+
+
 def raises(problem: Exception) -> Callable[..., NoReturn]:
     """A function that raises."""
 
@@ -317,7 +338,7 @@ def stored(seq: int, **changed: Any) -> SimpleNamespace:
         "seq": seq, "id": f"{seq:032x}", "at": 100.0, "round": 1, "policy": "p",
         "decided_by": "policy", "action": 2, "propensity": 1 / 3, "p_policy": 1 / 3, "p_pi0": 0.0,
         "holdout": 0.0, "context": '{"x": 0}', "unit": None, "candidates": None,
-        "set_aside": False, "erased": None,
+        "set_aside": False, "erased": None, "pi0": None, "p_chosen": None,
     }  # fmt: skip
     return SimpleNamespace(**(row | changed))
 
@@ -425,6 +446,8 @@ def test_evidence_is_finite_whatever_is_stored(data: st.DataObject) -> None:
             context=data.draw(st.sampled_from(['{"x": 0}', '{"x": 1.5}'])),
             unit=data.draw(st.sampled_from([None, '"ana"', "7"])),
             candidates=None,
+            pi0=None,
+            p_chosen=None,
             set_aside=data.draw(st.booleans()),
         )
         for k in range(n)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.serving.asgi import Caller
 from tests.serving.conftest import Clock, Log
+from tests.serving.test_deciding import own_pi0
 
 from depsue import SyntheticSettings, World, synthetic_world
 from depsue.campaigns import Campaign, create, open_home
@@ -20,7 +21,7 @@ from depsue.policies import BasePolicy, ExternalModel, Mixture, OwnPolicy, Unifo
 from depsue.scores import ScoreTable
 from depsue.serving.access import Access
 from depsue.serving.app import App
-from depsue.serving.joining import export_served
+from depsue.serving.exporting import export_served
 from depsue.serving.served import OUTSIDE, load_served
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
@@ -72,8 +73,9 @@ def opened(home: Path) -> Campaign:
 
 
 @contextmanager
-def serving(home: Path, clock: Clock) -> Iterator[tuple[Service, Caller]]:
-    service = Service(opened(home), ServingSettings(wait=60.0), clock=clock, refresh=3600.0)
+def serving(home: Path, clock: Clock, **settings: Any) -> Iterator[tuple[Service, Caller]]:
+    declared = ServingSettings(**{"wait": 60.0} | settings)
+    service = Service(opened(home), declared, clock=clock, refresh=3600.0)
     service.start()
     try:
         yield service, Caller(App(service, Access(home, open_to_all=True)))
@@ -115,7 +117,22 @@ def test_a_context_outside_the_table_is_decided_by_the_average_and_left_out(
         clock.advance(61.0)
     written = export_served(opened(home), None)
     assert (written.rows, written.restricted, written.fallback) == (20, 10, 0)
-    assert "outside pi0's table" in str(written)
+    assert "with a context that pi0 does not know" in str(written)
+
+
+def test_a_teams_own_pi0_is_asked_outside_the_table(shop: Shop, clock: Clock) -> None:
+    home = shop.begun(OwnPolicy(ScoreTable(shop.world.contexts, shop.shares), 6))
+    with own_pi0() as (url, server), serving(home, clock, pi0_url=url) as (service, call):
+        server.item = service.served.ids[2]  # type: ignore[attr-defined]
+        contexts = [*shop.contexts(5), *[{"x0": 70.0, "x1": 0.5}] * 5]
+        asked = {"decisions": [{"context": each} for each in contexts]}
+        decisions = call.post("/v1/decide/batch", asked).json["decisions"]
+        assert {each["decided_by"] for each in decisions[:5]} == {"policy"}
+        assert 0.7 not in {each["propensity"] for each in decisions[:5]}
+        answered = {(each["action"], each["propensity"]) for each in decisions[5:]}
+        assert answered == {(service.served.ids[2], 0.7)}
+        rows, _ = service.reader.read(columns=["why", "decided_by"])
+        assert {(row.why, row.decided_by) for row in rows[5:]} == {(OUTSIDE, "pi0")}
 
 
 def test_a_certified_policy_does_not_decide_outside_the_table(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,22 @@ def test_a_stop_that_cannot_be_made_durable_holds_and_says_so(
         assert {one["decided_by"] for one in batch(call, 20)} == {"pi0"}
     service.turn()
     assert [one.durable for one in service.status.stops] == ["store"]
+
+
+def test_a_full_disk_leaves_no_half_stop_behind(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a line would stop the policy at the next start, although nobody did."""
+    file = StopFile(campaign.files.folder)
+    stop = MonitorEvent("stop-1", 7.0, "stop", 1, "", "a test", "ana")
+    write = os.write
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(os, "write", lambda file, content: write(file, content[:20]))
+        with pytest.raises(FileError, match="No space left"):
+            file.add([stop])
+    assert file.read() == []
+    file.add([stop])
+    assert StopFile(campaign.files.folder).read() == [stop]
 
 
 def test_a_line_that_cannot_be_read_counts_as_a_stop(campaign: Campaign, serve: Serve) -> None:

@@ -83,6 +83,33 @@ def test_decisions_are_read_in_order_and_joined_with_rewards_in_time(store: Stor
     assert [row.id for row in later] == [third]
 
 
+def test_who_goes_on_reading_misses_no_transaction_that_commits_late(postgres: Server) -> None:
+    """It took its places first; another one with later places has committed meanwhile."""
+    address = postgres.new_database()
+    slow, quick = (Store(address, "spring", writing=True) for _ in range(2))
+    reader = Store(address, "spring")
+    for store in (slow, quick):
+        store.open()
+    before, late, after = new_ids(3)
+    quick.write([decision(before)])
+
+    def meanwhile(first: object) -> None:  # its rows are inserted, and not committed
+        quick.write([decision(after)])
+        rows, _ = reader.read(until=400.0)
+        assert [row.id for row in rows] == [before]
+        newest, settled = reader.settled()
+        assert newest > settled == rows[-1].seq
+        assert len(reader.read()[0]) == 2  # who reads once takes what is there
+
+    slow.write([decision(late)], check=meanwhile)
+    rows, _ = reader.read(until=400.0)
+    assert [row.id for row in rows] == [before, late, after]
+    newest, settled = reader.settled()
+    assert newest == settled == rows[-1].seq
+    for store in (slow, quick):
+        store.close()
+
+
 def test_the_same_twice_is_once(store: Store) -> None:
     (id,) = new_ids(1)
     for value in (1.0, 0.0):
@@ -222,6 +249,7 @@ def test_an_older_store_opens_with_all_that_it_holds_and_goes_on(old: str, first
         for row in expected[campaign]["decisions"]:
             row["decided_by"], row["twin"] = row.pop("arm"), False
             row["erased"] = None
+            row |= dict.fromkeys(("pi0", "chosen", "p_chosen", "version", "would", "p_would"))
             del row["asked"]
         assert _content(old, campaign) == expected[campaign]
     store = Store(old, "spring", writing=True)

@@ -118,6 +118,19 @@ def test_of_two_uses_of_a_key_the_one_that_is_stored_is_the_retry(small: SmallSe
     assert isinstance(wrong, ConfigError) and reply(right).decision
 
 
+def test_what_was_replayed_is_known_when_the_store_is_lost_again(
+    small: SmallService, tmp_path: Path
+) -> None:
+    """Its key is in the journal no more, and in the store, which cannot be asked."""
+    small.link.up = False
+    first = reply(small.ask(request("k"))[0])
+    small.link.up = True
+    small.settle()
+    assert small.journal.is_empty
+    small.link.up = False
+    assert small.ask(request("k", candidates=["i3"])) == [first]
+
+
 # a commit without a reply
 
 

@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 import sqlalchemy as sa
 
+from depsue.bounds import SMOOTHING_SCALES, log_sums, smoothing_from_sums
 from depsue.campaigns import Campaign
 from depsue.certificates import Registration
 from depsue.certificates.folds import NAMES
@@ -36,7 +37,6 @@ from depsue.data.folds import keys_of_ids
 from depsue.data.identity import IdentityKind, id_identities, keyed_folds
 from depsue.plural import counted
 from depsue.promises import Promise
-from depsue.serving.evidence import ConfidenceSequence
 from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.monitor import AHEAD, FEWEST, MOST
 from depsue.serving.schema import decisions
@@ -138,7 +138,8 @@ def recent_decisions(store: Store, catalogue: Catalogue, most: int = RECENT) -> 
     if not rows:
         return RecentDecisions(ServedCounts())
     action = np.array([row.action for row in rows])
-    new = catalogue.novel[np.minimum(action, len(catalogue) - 1)]
+    # of a tombstone (action -1) nobody knows what it showed
+    new = (action >= 0) & catalogue.novel[np.clip(action, 0, len(catalogue) - 1)]
     at = [row.at for row in rows]
     return RecentDecisions(ServedCounts.of([row.decided_by for row in rows], new), min(at), max(at))
 
@@ -250,6 +251,39 @@ class AccountPoint:
     recent: float | None
     novelty: float
     margin: float | None
+
+
+SHOWN = 0.05
+"""Error rate of the confidence sequences that pages show."""
+
+
+class ConfidenceSequence:
+    """A mean with a confidence sequence: right at all times together in 95% of runs.
+
+    Args:
+        r_max: values lie in [0, r_max].
+    """
+
+    def __init__(self, r_max: float) -> None:
+        self._scales = SMOOTHING_SCALES * r_max
+        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
+        self.n, self._sum, self._r_max = 0, 0.0, r_max
+
+    def add(self, values: FloatArray) -> None:
+        """Take in (n,) values."""
+        self._low += log_sums(values, self._scales)
+        self._high += log_sums(self._r_max - values, self._scales)
+        self.n += len(values)
+        self._sum += float(values.sum())
+
+    @property
+    def limits(self) -> tuple[float, float, float] | None:
+        """(mean, lower, upper); None without a value."""
+        if self.n == 0:
+            return None
+        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
+        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
+        return self._sum / self.n, low, high
 
 
 class NewestMean:
@@ -430,12 +464,12 @@ class RoundAccount:
         )
 
     def _is_own(self, rows: Sequence[sa.Row[Any]]) -> Mask:
-        """(n,) decisions of the policy that is deployed now, with all items to choose from."""
+        """(n,) decisions of the policy that is deployed now, which its certificate speaks of."""
         return np.array(
             [
                 row.decided_by == "policy"
                 and row.policy == self.served.hash
-                and row.candidates is None
+                and self.served.covers(row.candidates is not None)
                 for row in rows
             ],
             dtype=bool,

@@ -25,8 +25,8 @@ from depsue._version import __version__
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.serving.access import Access, TokenLimits, TooMuch
 from depsue.serving.http import (
-    MOST_BODY,
     MOST_HEADERS,
+    MOST_SAID,
     Answer,
     GuardedSend,
     Message,
@@ -36,9 +36,13 @@ from depsue.serving.http import (
     Send,
     TooLarge,
     bearer,
+    encode,
     is_foreign,
+    later,
     read_body,
+    refused,
     send_answer,
+    too_large,
 )
 from depsue.serving.messages import (
     MOST_BATCH,
@@ -48,6 +52,7 @@ from depsue.serving.messages import (
     DecisionReply,
     DecisionReplyBatch,
     Intervention,
+    NewShare,
     Refusal,
     Resumption,
     RewardBatch,
@@ -59,7 +64,6 @@ from depsue.serving.store import StoreGone
 from depsue.serving.worker import Busy
 
 log = logging.getLogger(__name__)
-encode = msgspec.json.Encoder().encode
 Handler = Callable[[Request], Awaitable[Answer]]
 TOKENS_READ = 2.0
 """Seconds between looks at the file of tokens."""
@@ -67,8 +71,6 @@ PROBED = 5.0
 """Seconds for which the answer to "can a decision be made" holds."""
 MOST_RECENT = 100_000
 """Ids of decisions that are remembered: their rewards are not those of unknown decisions."""
-MOST_SAID = 500
-"""Characters of a rule, of what was found, of a cure."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class App:
         self._reward = msgspec.json.Decoder(RewardReport).decode
         self._reward_batch = msgspec.json.Decoder(RewardBatch).decode
         self._stop = msgspec.json.Decoder(Intervention).decode
+        self._share = msgspec.json.Decoder(NewShare).decode
         self._resume = msgspec.json.Decoder(Resumption).decode
         routes = (
             Route("POST", "/v1/decide", "decide", "Decide what to show; durable before the reply",
@@ -160,6 +163,9 @@ class App:
             Route("POST", "/v1/policy/resume", "admin",
                   "Name stops: without any left the policy decides again", Resumption,
                   handler=self._on_resume),
+            Route("POST", "/v1/policy/share", "admin",
+                  "Put another share of traffic on the policy", NewShare,
+                  handler=self._on_share),
             Route("GET", "/metrics", "admin", "Counts for Prometheus", handler=self._on_metrics),
             Route("GET", "/healthz", None, "Whether the process answers",
                   handler=self._on_health),
@@ -244,7 +250,7 @@ class App:
         try:
             body = await read_body(scope, receive)
         except TooLarge:
-            return _too_large()
+            return too_large()
         return await self.guarded(route.handler, Request(body, caller))
 
     async def _page(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -255,7 +261,7 @@ class App:
             try:
                 body = await read_body(scope, receive)
             except TooLarge:
-                answer = _too_large()
+                answer = too_large()
         if answer is None and self.pages is not None:
 
             async def whole() -> Message:
@@ -275,12 +281,12 @@ class App:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             return refused(400, "the body must be JSON", found=str(problem)[:200])
         except TooMuch as problem:
-            return _later(problem, problem.seconds, status=429)
+            return later(problem, problem.seconds, status=429)
         except Busy as problem:
-            return _later(problem, 1)
+            return later(problem, 1)
         except (StoreGone, FileError) as problem:
             log.warning("refused for now", extra={"found": str(problem)})
-            return _later(problem, 2)
+            return later(problem, 2)
         except ConfigError as problem:
             return refused(409, problem.rule, found=problem.found, cure=problem.cure)
         except DepsueError as problem:
@@ -354,6 +360,11 @@ class App:
         await _in_thread(self.service.resume_policy, asked.stops, asked.reason, asked.by)
         return await self._on_status(request)
 
+    async def _on_share(self, request: Request) -> Answer:
+        asked = self._share(request.body)
+        await _in_thread(self.service.change_share, asked.share, asked.reason, asked.by)
+        return await self._on_status(request)
+
     async def _on_metrics(self, request: Request) -> Answer:
         count, most = self.connections()
         values = {"connections": float(count), "connections_limit": float(most)}
@@ -410,35 +421,6 @@ class App:
         while True:
             await asyncio.sleep(TOKENS_READ)
             self.access.refresh()
-
-
-def refused(
-    status: int,
-    rule: str,
-    *,
-    found: str = "",
-    cure: str = "",
-    headers: tuple[tuple[bytes, bytes], ...] = (),
-) -> Answer:
-    """An answer that says why not; what was sent is not sent back whole."""
-    refusal = Refusal(*(part[:MOST_SAID] for part in (rule, found, cure)))
-    return Answer(status, encode(refusal), headers=headers)
-
-
-def _too_large() -> Answer:
-    return refused(
-        413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
-    )
-
-
-def _later(problem: DepsueError, seconds: int, *, status: int = 503) -> Answer:
-    return refused(
-        status,
-        problem.rule,
-        found=problem.found if status == 429 else "",  # of a store it may name an address
-        cure=problem.cure,
-        headers=((b"retry-after", str(seconds).encode()),),
-    )
 
 
 async def _in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -580,6 +562,7 @@ def gauges(service: Service) -> dict[str, float]:
         "twins": float(status.store.twins),
         "policy_refused": float(bool(status.problem)),
         "monitor_state": float(list(MonitorState).index(status.state)),
+        "share": status.share,
         "policy_decides": float(status.decides.who == "policy"),
         "closed_decisions": float(status.monitor.judged),
         "served_decisions": float(counts.all),

@@ -6,8 +6,9 @@ drawn and the id of the decision are keyed hashes of the request's key. So a ret
 service, nearly always decides the same. (Not always: the probabilities of a context may differ in
 the last digit from batch to batch, and candidates, or a team's own pi0, from minute to minute.)
 
-On fallback a team's own pi0 is asked first, where it has an address (`Endpoint`), and the saved pi0
-decides where that fails.
+Where pi0 decides in place of the policy, a team's own pi0 is asked first if it has an address
+(`Endpoint`), and the saved pi0 decides where that fails: on fallback, and for contexts that the
+table of the saved one does not have.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,10 +28,12 @@ import numpy as np
 
 from depsue.campaigns.secret import Secret
 from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.requests import Candidates, Requests
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
-from depsue.serving.messages import Decide, DecidedBy, Id
+from depsue.serving.brought import check_brought, packed, packed_shares, sets_of
+from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
-from depsue.serving.served import OUTSIDE, ServedPolicy
+from depsue.serving.served import BY_CALLER, OUTSIDE, ServedPolicy
 
 log = logging.getLogger(__name__)
 TIMEOUT = 0.5
@@ -39,6 +42,8 @@ REST = 5.0
 """Seconds for which an endpoint that failed is not asked again."""
 AT_ONCE = 16
 """Requests to an endpoint at once."""
+MOST_ENTRIES = 1 << 20
+"""Probabilities that are drawn from at once, where requests bring candidates."""
 MOST_ANSWER = 1 << 16
 """Bytes of an answer."""
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -112,14 +117,14 @@ class Decider:
     Args:
         campaign: its name.
         secret: of the campaign.
-        holdout: the share of traffic that stays on pi0.
-        own_pi0: is asked first on fallback.
+        holdout: says which share of traffic stays on pi0, now.
+        own_pi0: is asked first where pi0 decides in place of the policy.
         clock: seconds since 1970.
     """
 
     campaign: str
     secret: Secret
-    holdout: float
+    holdout: Callable[[], float]
     own_pi0: Endpoint | None = None
     clock: Callable[[], float] = time.time
 
@@ -155,42 +160,41 @@ class Decider:
         """
         if not requests:
             return {}
-        names, asked = list(requests), list(requests.values())
+        names, asked, holdout = list(requests), list(requests.values()), self.holdout()
         epoch = Epoch(
             self.campaign, served.round, served.hash, "pi0" if fallback else "policy", self.secret
         )
-        contexts = served.reader.contexts([request.context for request in asked])
-        own, base = served.cached(contexts)
-        restricted = {
-            k: _places(request.candidates, served)
-            for k, request in enumerate(asked)
-            if request.candidates is not None
-        }
-        if restricted:
-            own, base = np.array(own), np.array(base)  # the cache's rows are shared
-            for k, places in restricted.items():
-                own[k], base[k] = _among(own[k], places), _among(base[k], places)
-        held: Mask = epoch.uniforms("holdout", names) < self.holdout
-        outside = served.outside(contexts)
-        from_pi0 = np.ones_like(held) if fallback or served.is_pi0 else held | outside
-        drawn = draw(np.where(from_pi0[:, None], base, own), epoch.uniforms("action", names))
-        rows = np.arange(len(asked))
-        p_own, p_base = own[rows, drawn], base[rows, drawn]
-        p = np.where(from_pi0, p_base, p_own)
-        for k, answer in enumerate(self.own_pi0.ask(asked) if fallback and self.own_pi0 else ()):
-            place = None if answer is None else served.places.get(answer.action)
-            if answer is not None and place is not None:
-                drawn[k], p[k], p_base[k] = place, answer.propensity, answer.propensity
-                p_own[k] = own[k, place]
-        reasons = [fallback or (OUTSIDE if o else "") for o in outside.tolist()]
+        held: Mask = epoch.uniforms("holdout", names) < holdout
+        uniforms = epoch.uniforms("action", names)
+        arms = epoch.uniforms("arm", names) if served.pi0_is == "chosen" else uniforms
+        drawn = _Draws.empty(len(asked))
+        brought: list[_Brought] = [_NOTHING] * len(asked)
+        for k in _groups(asked):
+            few = [asked[place] for place in k]
+            chances = _Chances(held[k], uniforms[k], arms[k])
+            contexts = served.reader.contexts([request.context for request in few])
+            sets = None
+            if few[0].candidates is not None:
+                with_pi0 = few[0].probabilities is not None
+                sets = sets_of(few, served, with_pi0=with_pi0)
+                for place, one in zip(k, _packed(few, sets, served), strict=True):
+                    brought[place] = one
+            drawn[k] = _drawn(few, contexts, sets, chances, served, fallback)
+        own_choice = [
+            place for place, why in enumerate(drawn.why)
+            if (fallback or why) and served.pi0_is != "chosen"
+        ]  # fmt: skip
+        self._ask_pi0(own_choice, asked, drawn, served)
+        reasons = [fallback or why for why in drawn.why]
         pi0_served = served.is_pi0  # then there is nobody to hold out
         deciders: list[DecidedBy] = [
             "pi0" if why else "holdout" if h and not pi0_served else "policy"
             for why, h in zip(reasons, held.tolist(), strict=True)
         ]
-        actions, propensities, p_owns, p_bases = (
-            drawn.tolist(),
-            *(np.minimum(each, 1.0).tolist() for each in (p, p_own, p_base)),  # rounding
+        actions, would = drawn.action.tolist(), drawn.would.tolist()
+        propensities, p_owns, p_bases, p_would = (
+            np.minimum(each, 1.0).tolist()  # rounding
+            for each in (drawn.p, drawn.p_own, drawn.p_base, drawn.p_would)
         )
         texts = [_encode(request.context).decode() for request in asked]
         units = [_unit(request) for request in asked]
@@ -208,14 +212,218 @@ class Decider:
                 propensity=propensities[k],
                 p_policy=p_owns[k],
                 p_pi0=p_bases[k],
-                holdout=0.0 if reasons[k] or served.is_pi0 else self.holdout,
+                holdout=0.0 if reasons[k] or served.is_pi0 else holdout,
                 context=texts[k],
                 unit=units[k],
                 key=request.key,
-                candidates=_encode(restricted[k].tolist()).decode() if k in restricted else None,
+                candidates=brought[k].candidates,
+                pi0=brought[k].pi0,
+                chosen=None if request.chosen is None else served.places[request.chosen],
+                p_chosen=request.chosen_probability,
+                version=request.version,
+                would=None if would[k] < 0 else would[k],
+                p_would=None if would[k] < 0 else p_would[k],
             )
             for k, (name, request) in enumerate(requests.items())
         }
+
+    def _ask_pi0(
+        self,
+        places: Sequence[int],
+        asked: Sequence[Decide],
+        drawn: _Draws,
+        served: ServedPolicy,
+    ) -> None:
+        """Where pi0 decides in place of the policy, let it say itself what it shows, if it can.
+
+        What it chose for this request comes with the request, or its address is asked.
+        """
+        left = []
+        for k in places:
+            request = asked[k]
+            if request.chosen is not None and request.chosen_probability is not None:
+                drawn.take_choice(k, served.places[request.chosen], request.chosen_probability)
+                drawn.why[k] = drawn.why[k] and BY_CALLER
+            elif request.probabilities is None:
+                left.append(k)
+        if self.own_pi0 is None or not left:
+            return
+        for k, answer in zip(left, self.own_pi0.ask([asked[k] for k in left]), strict=True):
+            place = None if answer is None else served.places.get(answer.action)
+            if answer is not None and place is not None:
+                drawn.take_choice(k, place, answer.propensity)
+
+
+class _Brought(NamedTuple):
+    """What a request brought, as it is stored."""
+
+    candidates: str | None
+    pi0: str | None
+
+
+_NOTHING = _Brought(None, None)
+
+
+class _Chances(NamedTuple):
+    """(m,) what the draws of m requests hang on.
+
+    Args:
+        held: whether the holdout decides.
+        action, arm: numbers in [0, 1).
+    """
+
+    held: Mask
+    action: FloatArray
+    arm: FloatArray
+
+
+@dataclass
+class _Draws:
+    """(m,) what was drawn for m requests.
+
+    Args:
+        action: the place of the item.
+        p: with which probability whoever decides shows it.
+        p_own, p_base: the policy's and pi0's probability of it. Where pi0 is known by what it chose
+            alone, of this item drawn by the same one of both: pi0's own choice, or g.
+        would, p_would: what the policy would have shown in place of the holdout, -1 for nothing.
+        why: the certificate does not speak of it; "" if it does.
+    """
+
+    action: IntArray
+    p: FloatArray
+    p_own: FloatArray
+    p_base: FloatArray
+    would: IntArray
+    p_would: FloatArray
+    why: list[str]
+
+    @classmethod
+    def empty(cls, m: int) -> _Draws:
+        """Of m requests that are not drawn yet."""
+        place, zero = np.full(m, -1, dtype=np.int64), np.zeros(m)
+        return cls(place, zero, zero.copy(), zero.copy(), place.copy(), zero.copy(), [""] * m)
+
+    def __setitem__(self, places: IntArray, some: _Draws) -> None:
+        for name in ("action", "p", "p_own", "p_base", "would", "p_would"):
+            getattr(self, name)[places] = getattr(some, name)
+        for place, why in zip(places.tolist(), some.why, strict=True):
+            self.why[place] = why
+
+    def take_choice(self, place: int, action: int, p: float) -> None:
+        """Show what pi0 chose itself."""
+        if action != self.action[place]:
+            self.p_own[place] = 0.0  # nobody asked the policy about it
+        self.action[place], self.p[place], self.p_base[place] = action, p, p
+
+
+def _groups(asked: Sequence[Decide]) -> list[IntArray]:
+    """Places of requests that are alike in what they bring, few enough to be drawn at once."""
+    kinds: dict[tuple[bool, bool], list[int]] = {}
+    for place, request in enumerate(asked):
+        kind = (request.candidates is not None, request.probabilities is not None)
+        kinds.setdefault(kind, []).append(place)
+    groups = [np.array(places) for kind, places in kinds.items() if not kind[0]]
+    for kind, places in kinds.items():
+        if kind[0]:
+            sizes = [len(asked[place].candidates or ()) for place in places]
+            sets = Candidates(np.concatenate([[0], np.cumsum(sizes)]), np.zeros(0, np.int32))
+            pieces = Requests(np.zeros((len(places), 0)), sets).chunks(0, MOST_ENTRIES)
+            groups += [np.array(places[piece]) for piece in pieces]
+    return groups
+
+
+def _packed(
+    requests: Sequence[Decide], sets: Candidates, served: ServedPolicy
+) -> Iterable[_Brought]:
+    texts = packed(sets, len(served.catalogue))
+    return map(_Brought, texts, packed_shares(sets))
+
+
+def _drawn(
+    requests: Sequence[Decide],
+    contexts: FloatArray,
+    sets: Candidates | None,
+    chances: _Chances,
+    served: ServedPolicy,
+    fallback: str,
+) -> _Draws:
+    """Draws for (m,) requests that bring the same."""
+    m = len(requests)
+    asked = Requests(contexts, "all" if sets is None else sets)
+    if served.pi0_is == "chosen":
+        drawn = _drawn_beside(requests, asked, chances, served, fallback)
+    else:
+        if sets is None:
+            (own, base), outside = served.cached(contexts), served.outside(contexts)
+            why = [OUTSIDE if each else "" for each in outside.tolist()]
+        else:
+            own, base, why = served.over(asked)
+            if sets.pi0 is not None and served.pi0_is == "called":
+                own, base, why = _by_caller(own, base, why, asked)
+        alone = np.array([bool(each) for each in why])
+        from_pi0 = np.ones(m, dtype=bool) if fallback or served.is_pi0 else chances.held | alone
+        action = draw(np.where(from_pi0[:, None], base, own), chances.action)
+        rows = np.arange(m)
+        p_own, p_base = own[rows, action], base[rows, action]
+        p = np.where(from_pi0, p_base, p_own)
+        would, p_would = np.full(m, -1, dtype=np.int64), np.zeros(m)
+        shadowed = np.flatnonzero(chances.held & ~alone)
+        if len(shadowed) and not fallback and not served.is_pi0:
+            would[shadowed] = draw(own[shadowed], chances.action[shadowed])
+            p_would[shadowed] = own[shadowed, would[shadowed]]
+        drawn = _Draws(action, p, p_own, p_base, would, p_would, why)
+    if sets is not None:
+        first = sets.starts[:-1]
+        drawn.action = sets.items[first + drawn.action].astype(np.int64)
+        seen = drawn.would >= 0
+        drawn.would[seen] = sets.items[first[seen] + drawn.would[seen]]
+    return drawn
+
+
+def _by_caller(
+    own: FloatArray, base: FloatArray, why: list[str], asked: Requests
+) -> tuple[FloatArray, FloatArray, list[str]]:
+    """Where pi0 has no answer of its own, its probabilities as the caller brought them."""
+    silent = np.array([bool(each) for each in why])
+    if not silent.any() or asked.sets is None or asked.sets.pi0 is None:
+        return own, base, why
+    own, base = np.array(own), np.array(base)
+    own[silent] = base[silent] = asked.table(asked.sets.pi0, 0)[silent]
+    return own, base, [BY_CALLER if each else "" for each in why]
+
+
+def _drawn_beside(
+    requests: Sequence[Decide],
+    asked: Requests,
+    chances: _Chances,
+    served: ServedPolicy,
+    fallback: str,
+) -> _Draws:
+    """Draws where pi0 is known by what it chose: with probability lambda that is shown, else g's.
+
+    Probabilities are those of (who drew, item): lambda p0 for pi0's choice, (1 - lambda) g else.
+    """
+    m = len(requests)
+    rows = np.arange(m)
+    chosen = np.array([served.places[request.chosen] for request in requests])
+    p0 = np.array([request.chosen_probability for request in requests], dtype=np.float64)
+    choice = asked.place(chosen, rows)
+    share, beside = served.beside(asked)
+    only = beside.sum(axis=1) <= 0
+    of_pi0 = np.ones(m, dtype=bool) if fallback else (chances.arm < share) | only
+    by_g = draw(beside, chances.action)
+    would = np.where(of_pi0, choice, by_g)
+    p_would = np.where(of_pi0, share * p0, beside[rows, by_g])
+    shows_choice = of_pi0 | chances.held
+    action = np.where(shows_choice, choice, by_g)
+    p_own = np.where(shows_choice, share * p0, beside[rows, by_g])
+    p_base = np.where(shows_choice, p0, 0.0)
+    from_pi0 = np.ones(m, dtype=bool) if fallback else chances.held
+    p = np.where(from_pi0, p_base, p_own)
+    shadowed = chances.held & (not fallback and not served.is_pi0)
+    would = np.where(shadowed, would, -1)
+    return _Draws(action, p, p_own, p_base, would, np.where(shadowed, p_would, 0.0), [""] * m)
 
 
 def draw(probabilities: FloatArray, uniforms: FloatArray) -> IntArray:
@@ -231,18 +439,16 @@ def draw(probabilities: FloatArray, uniforms: FloatArray) -> IntArray:
     return np.asarray(np.minimum(drawn, last))  # whatever the rounding
 
 
-def check_request(request: Decide, served: ServedPolicy) -> None:
-    """Refuse what cannot be decided, before anything is drawn."""
+def check_request(request: Decide, served: ServedPolicy, most: int = MOST_CANDIDATES) -> None:
+    """Refuse what cannot be decided, before anything is drawn.
+
+    Args:
+        request: what is asked.
+        served: what serves.
+        most: candidates at most.
+    """
     served.reader.check(request.context)
-    if request.candidates is not None:
-        unknown = [id for id in request.candidates if id not in served.places]
-        if unknown:
-            raise DataError(
-                "candidates must be items of the campaign",
-                column="candidates",
-                found=f"{len(unknown)} unknown, such as {short(unknown[0])}",
-                cure="give ids as they stand in the items file; new items come with the next round",
-            )
+    check_brought(request, served, most)
     if served.mapping.unit is not None and request.unit is None:
         raise DataError(
             "a decision names its unit: the campaign's logs have units",
@@ -336,16 +542,3 @@ class Endpoint:
             return content
         finally:
             connection.close()
-
-
-def _places(candidates: Sequence[int | str], served: ServedPolicy) -> IntArray:
-    return np.array(sorted({served.places[id] for id in candidates}), dtype=np.intp)
-
-
-def _among(probabilities: FloatArray, places: IntArray) -> FloatArray:
-    """The distribution restricted to some places; even where it shows none of them."""
-    out = np.zeros_like(probabilities)
-    restricted = probabilities[places]
-    total = float(restricted.sum())
-    out[places] = restricted / total if total > 0 else 1.0 / len(places)
-    return out

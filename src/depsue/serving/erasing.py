@@ -32,12 +32,13 @@ from depsue.campaigns.secret import secret_of
 from depsue.certificates import Certificate, three_folds
 from depsue.data.logs import ErasedRows, LoggedData
 from depsue.data.mapping import LogMapping
-from depsue.data.reading import Source, exact, mapped, open_source, read_mapped
+from depsue.data.reading import Source, mapped, open_source, read_mapped
+from depsue.data.tables import exact
 from depsue.errors import FileError, require, short
 from depsue.files import write_file
 from depsue.ledger import ErasedPart
 from depsue.plural import counted
-from depsue.serving.joining import exported_files
+from depsue.serving.exporting import exported_files
 from depsue.serving.journal import Journal
 from depsue.serving.settings import store_address
 from depsue.serving.store import Store

@@ -11,6 +11,14 @@ from pi0 with probability h, the holdout. Its reward is weighed for both in two 
 Against a relative floor rho a term is y = r (w - rho w0), against an absolute floor y = r w. The
 need is the floor, less the margin that the round may spend (0 less that margin if relative).
 
+**The share of traffic may change** while the policy serves; each decision has its own h. What is
+bet on is (need - y) / limit, with limit = r_max / (1 - h) - need the most by which a term with that
+h can exceed the need. h was known before the decision, so products stay what they are. A decision
+with h = 1 says nothing of a policy that decides nothing; nor does one with h = 0 by holdout against
+a relative floor. Within a cycle all decisions must weigh alike, by the h of its first. Where h is
+larger later on, a decision counts need - r_max: no term has a larger mean than r_max, so this is
+the least that it can count on average.
+
 **Evidence** that the mean of terms lies below the need is what bets against it would have earned,
 from every start at once (`depsue.bounds.StartMixture`, where it is proved): if the promise is kept,
 it ever reaches 1 / delta with probability at most delta. That is why every look is free.
@@ -44,10 +52,7 @@ import numpy as np
 
 from depsue import defaults
 from depsue.bounds import (
-    SMOOTHING_SCALES,
     StartMixture,
-    log_sums,
-    smoothing_from_sums,
     weight_begun,
 )
 from depsue.certificates import UnitRows
@@ -130,7 +135,6 @@ class FloorPart(EvidencePart):
         by: how rewards are weighed.
         r_max: the largest reward.
         credit: margin per decision that the round spends.
-        holdout: the share of traffic on pi0.
         length: decisions that the round is for; None has one start only.
         units: what counts where the promise is over units: the first decision of a unit, or the
             mean over all of a cycle; None where each decision stands for itself.
@@ -143,7 +147,6 @@ class FloorPart(EvidencePart):
         by: Weighing,
         r_max: float,
         credit: float,
-        holdout: float,
         length: int | None,
         units: UnitRows | None = None,
     ) -> None:
@@ -151,8 +154,7 @@ class FloorPart(EvidencePart):
         super().__init__(f"{promise.name}, by {by}", "cycles" if whole else "decisions")
         self.promise, self.by, self.units, self.r_max = promise, by, units, r_max
         self.need = (promise.floor.absolute or 0.0) - credit
-        largest = r_max / max(1 - holdout, 1e-9)  # of a term, and so of a unit's mean
-        self.mixture = StartMixture(max(largest - self.need, 1e-12), length)
+        self.mixture = StartMixture(1.0, length)  # of values over their limit
         self._sums: FloatArray = np.zeros(0)
         self._counts: FloatArray = np.zeros(0)
 
@@ -175,8 +177,21 @@ class FloorPart(EvidencePart):
         if rows.erased is not None:
             gone = ~np.isnan(rows.erased[at])
             values[gone] = self.need + self._loss_at_most(rows, at[gone])
-        self.mixture.check(values)
+        self.mixture.check(values / self.limit(rows.holdout[at]))
         return at, values
+
+    def limit(self, holdout: FloatArray) -> FloatArray:
+        """(m,) by how much terms of decisions may exceed the need; infinite where they say nothing.
+
+        Args:
+            holdout: (m,) the share of traffic on pi0.
+        """
+        silent = holdout >= 1
+        if self.by == "holdout" and self.promise.floor.ratio is not None:
+            silent = silent | (holdout <= 0)
+        with np.errstate(divide="ignore"):
+            largest = np.where(silent, np.inf, self.r_max / np.maximum(1 - holdout, 0))
+        return np.asarray(np.maximum(largest - self.need, 1e-12))
 
     def _loss_at_most(self, rows: JudgedRows, at: IntArray) -> FloatArray:
         """(m,) how far below 0 the terms of erased decisions may have been.
@@ -196,7 +211,7 @@ class FloorPart(EvidencePart):
         """Take in (n,) values of a cycle that is not over.
 
         Args:
-            values: need - y.
+            values: need - y, over the limit of the cycle.
             unit: (n,) numbers of units in the cycle, from 0.
         """
         if unit is None:
@@ -387,6 +402,7 @@ class EpochEvidence:
         self._loudest: set[str] = set()
         self._origin: float | None = None
         self._cycle = 0
+        self._holdout: float | None = None  # of the first decision of the cycle
         self._numbers: dict[Hashable, int] = {}  # of the units of the cycle
         self._known: set[Hashable] = set()  # units whose first decision has come
 
@@ -416,7 +432,8 @@ class EpochEvidence:
         for part, (at, x) in zip(self._floors, values, strict=True):
             if part.clock == "decisions":
                 before = part.log_evidence
-                paths[part.name] = _by_row(len(rows), at, before, part.mixture.add(x))
+                bets = x / part.limit(rows.holdout[at])
+                paths[part.name] = _by_row(len(rows), at, before, part.mixture.add(bets))
         before = self._propensities.log_evidence
         audited = np.zeros(0, dtype=np.int64) if rows.audited is None else rows.audited
         places = np.zeros(0) if rows.places is None else rows.places
@@ -446,9 +463,14 @@ class EpochEvidence:
                 self._close([part for part, _, _ in whole], first)
                 self._cycle = int(numbers[first])
             unit, counts = self._units(rows, first, last)
+            if self._holdout is None:
+                self._holdout = float(rows.holdout[first])
             for part, at, x in whole:
                 own = slice(*np.searchsorted(at, [first, last]))
-                place, value = at[own] - first, x[own]
+                more = rows.holdout[at[own]] > self._holdout
+                limit = part.limit(np.full(1, self._holdout))
+                place = at[own] - first
+                value = np.where(more, part.need - part.r_max, x[own]) / limit
                 if part.units is None or unit is None:
                     part.hold(value, None)
                 else:
@@ -475,6 +497,7 @@ class EpochEvidence:
         for part in parts:
             part.close()
         self._numbers.clear()
+        self._holdout = None
         logs = [part.log_evidence for part in parts]
         total = float(np.logaddexp.reduce(logs)) + math.log(self._weight)
         if not total < self._threshold:
@@ -550,36 +573,3 @@ def delta_of_epoch(delta: float, rounds: int, epoch: int) -> float:
         epoch: j, from 1: another policy, or a resumption, begins a new one.
     """
     return delta / rounds * 2.0**-epoch
-
-
-SHOWN = 0.05
-"""Error rate of the confidence sequences that pages show."""
-
-
-class ConfidenceSequence:
-    """A mean with a confidence sequence: right at all times together in 95% of runs.
-
-    Args:
-        r_max: values lie in [0, r_max].
-    """
-
-    def __init__(self, r_max: float) -> None:
-        self._scales = SMOOTHING_SCALES * r_max
-        self._low, self._high = np.zeros(len(self._scales)), np.zeros(len(self._scales))
-        self.n, self._sum, self._r_max = 0, 0.0, r_max
-
-    def add(self, values: FloatArray) -> None:
-        """Take in (n,) values."""
-        self._low += log_sums(values, self._scales)
-        self._high += log_sums(self._r_max - values, self._scales)
-        self.n += len(values)
-        self._sum += float(values.sum())
-
-    @property
-    def limits(self) -> tuple[float, float, float] | None:
-        """(mean, lower, upper); None without a value."""
-        if self.n == 0:
-            return None
-        low = smoothing_from_sums(self._low, self.n, self._scales, SHOWN / 2)
-        high = self._r_max - smoothing_from_sums(self._high, self.n, self._scales, SHOWN / 2)
-        return self._sum / self.n, low, high

@@ -9,7 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from depsue.errors import DepsueError
 from depsue.serving.access import is_loopback
+from depsue.serving.messages import Refusal
 
 MOST_BODY = 4 << 20
 MOST_HEADERS = 64 << 10
@@ -22,6 +26,9 @@ SAFE = (
 )
 API_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 NO_STORE = (b"cache-control", b"no-store")
+encode = msgspec.json.Encoder().encode
+MOST_SAID = 500
+"""Characters of a rule, of what was found, of a cure."""
 EVERY_ANSWER = (*SAFE, API_POLICY, NO_STORE)
 """Headers of every answer that does not set its own."""
 Scope = MutableMapping[str, Any]
@@ -145,3 +152,32 @@ class GuardedSend:
         elif self._head:
             message = {**message, "body": b""}
         await self._send(message)
+
+
+def refused(
+    status: int,
+    rule: str,
+    *,
+    found: str = "",
+    cure: str = "",
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """An answer that says why not; what was sent is not sent back whole."""
+    refusal = Refusal(*(part[:MOST_SAID] for part in (rule, found, cure)))
+    return Answer(status, encode(refusal), headers=headers)
+
+
+def too_large() -> Answer:
+    return refused(
+        413, "a body must be smaller", cure=f"at most {MOST_BODY >> 20} MiB: fewer at once"
+    )
+
+
+def later(problem: DepsueError, seconds: int, *, status: int = 503) -> Answer:
+    return refused(
+        status,
+        problem.rule,
+        found=problem.found if status == 429 else "",  # of a store it may name an address
+        cure=problem.cure,
+        headers=((b"retry-after", str(seconds).encode()),),
+    )

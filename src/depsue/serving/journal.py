@@ -18,9 +18,9 @@ It is read like any other.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
+import re
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ from typing import NamedTuple
 import msgspec
 
 from depsue.errors import FileError
-from depsue.files import PRIVATE, sync_folder, write_file
+from depsue.files import PRIVATE, lock, sync_folder, write_file
 from depsue.serving.schema import Decision, Reward
 from depsue.serving.settings import JOURNAL, SPOOL
 
@@ -283,6 +283,20 @@ class Journal:
                     _rewrite(path, b"".join(rest))
         return in_use
 
+    def lost(self, round: int) -> int:
+        """How many decisions and rewards stand in damaged lines that may be of a round.
+
+        What a line held is counted by what can still be read of it; each held one at least. Where
+        it names another round it is not of this one.
+        """
+        lost = 0
+        for path in (*self._folder.glob(f"*{DAMAGED}"), *self._before.glob(f"*{DAMAGED}")):
+            for line in path.read_bytes().splitlines():
+                rounds = [int(number) for number in _ROUND.findall(line)]
+                if line.strip() and (not rounds or round in rounds):
+                    lost += max(1, line.count(b'"propensity":') + line.count(b'"received":'))
+        return lost
+
     def _lines_in(self, path: Path) -> Iterator[JournalLine | None]:
         """The whole lines of a file; None for a damaged one."""
         checked = path.parent == self._folder
@@ -358,6 +372,7 @@ class Journal:
         self.damaged = sum(path.read_bytes().count(b"\n") for path in paths)
 
 
+_ROUND = re.compile(rb'"round":([0-9]{1,9})[,}]')
 _CURES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room on the disk"),
     **dict.fromkeys(
@@ -372,12 +387,7 @@ def _locked(path: Path, *, checked: bool) -> _Segment | None:
         file = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    if os.fstat(file).st_nlink == 0:
+    if not lock(file) or os.fstat(file).st_nlink == 0:
         os.close(file)
         return None
     return _Segment(path, file, checked)

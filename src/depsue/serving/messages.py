@@ -16,6 +16,7 @@ NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not store
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
 _Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
 Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _Name
+Probability = Annotated[float, Meta(ge=0, le=1)]
 Value = bool | int | float | Annotated[str, Meta(max_length=10_000)] | None
 DecidedBy = Literal["policy", "holdout", "pi0"]
 
@@ -28,12 +29,20 @@ class Decide(msgspec.Struct, forbid_unknown_fields=True):
         candidates: ids of the items to choose among; None is all.
         unit: the user, where logs have units.
         key: a request repeated with its key gets the same decision.
+        probabilities: pi0's, of the candidates in their order.
+        chosen: the id of the item that pi0 itself chose for this request.
+        chosen_probability: with which probability pi0 chose it.
+        version: of pi0, as the logs name it.
     """
 
     context: Annotated[dict[str, Value], Meta(max_length=MOST_COLUMNS)] = {}
     candidates: Annotated[list[Id], Meta(min_length=1, max_length=MOST_CANDIDATES)] | None = None
     unit: Id | None = None
     key: Text | None = None
+    probabilities: Annotated[list[Probability], Meta(max_length=MOST_CANDIDATES)] | None = None
+    chosen: Id | None = None
+    chosen_probability: Annotated[float, Meta(gt=0, le=1)] | None = None
+    version: Text | None = None
 
 
 class DecideBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -121,3 +130,17 @@ class Resumption(msgspec.Struct, forbid_unknown_fields=True):
     reason: Text
     by: Text = "admin"
     stops: Annotated[list[Text], Meta(max_length=MOST_BATCH)] = []
+
+
+class NewShare(msgspec.Struct, forbid_unknown_fields=True):
+    """A person puts another share of traffic on the policy.
+
+    Args:
+        share: on the policy; the rest is the holdout, on pi0. 0 makes a shadow of the policy.
+        reason: in words, for the record.
+        by: who.
+    """
+
+    share: Annotated[float, Meta(ge=0, le=1)]
+    reason: Text
+    by: Text = "admin"

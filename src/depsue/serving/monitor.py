@@ -68,7 +68,7 @@ AHEAD = 60.0
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
-           "context", "unit", "candidates", "erased")  # fmt: skip
+           "context", "unit", "candidates", "pi0", "p_chosen", "erased")  # fmt: skip
 
 
 class MonitorState(StrEnum):
@@ -158,6 +158,8 @@ class Monitor:
         self._events, self._clock, self._ticks = events, clock, ticks
         self._epoch: MonitorEpoch | None = None
         self.permit = Permit(settings.permit, ticks)
+        self._held_back: tuple[int, float] | None = None
+        """The newest decision at a look that could not read up to it, and when that look began."""
         self.behind = 0
         """Decisions that the last look took in without coming to an end; 0 if it came to one."""
         self.run: MonitorRun | None = None
@@ -219,8 +221,10 @@ class Monitor:
     ) -> list[MonitorFinding]:
         """Take in what has closed; the findings for which the policy must stop.
 
-        A look that came to its end extends the permit. One that takes in as many decisions as the
-        declared backlog without coming to an end takes the permit back; the next look goes on.
+        A look that came to its end extends the permit. Where transactions under way hold decisions
+        back, a later look that has read past them extends it from the time of the earlier one. One
+        that takes in as many decisions as the declared backlog without coming to an end takes the
+        permit back; the next look goes on.
 
         Args:
             served: what serves.
@@ -230,6 +234,7 @@ class Monitor:
         """
         began = self._ticks()
         try:
+            newest, settled = self._store.settled()
             run = self._run_of(served, stopped=stopped)
             if run is None:
                 return []
@@ -243,8 +248,16 @@ class Monitor:
             self.permit.end(f"more than {self._settings.backlog:,} decisions wait to be judged")
         elif run.blind:
             self.permit.end(run.blind)
-        else:
+        elif settled >= newest:
+            self._held_back = None
             self.permit.extend(began)
+        elif self._held_back is None:
+            self._held_back = newest, began
+        elif settled >= self._held_back[0]:  # all that there was at that time is judged
+            self.permit.extend(self._held_back[1])
+            self._held_back = newest, began
+        else:
+            self.permit.note("a transaction that does not end holds decisions back")
         return run.grave
 
     def _run_of(self, served: ServedPolicy, *, stopped: bool) -> MonitorRun | None:
@@ -362,7 +375,6 @@ class MonitorRun:
                 by=by,
                 r_max=self._r_max(promise),
                 credit=self.served.credits.get(promise.name, 0.0),
-                holdout=self.settings.holdout,
                 length=self.length,
                 units=None if mapping.unit is None else self.unit_rows,
             )
@@ -484,11 +496,11 @@ class MonitorRun:
         return next((state for state in worse if state in states), well)
 
     def _counts(self, row: Any) -> bool:
-        """Restricted rows, and those of the fallback, say nothing of the certified policy."""
+        """Rows of requests of another kind, and of the fallback, say nothing of the policy."""
         served = self.served
         same = (row.round, row.policy) == (served.round, served.hash)
-        same = same and (served.is_pi0 or row.holdout == self.settings.holdout)
-        return same and row.decided_by != "pi0" and row.candidates is None
+        same = same and row.holdout < 1  # a shadow decides nothing
+        return same and row.decided_by != "pi0" and served.covers(row.candidates is not None)
 
     def _reward(self, closed: ClosedDecisions, promise: Promise | None = None) -> FloatArray:
         """(n,) the reward that a promise is about; without one, that the campaign goes by."""
@@ -536,19 +548,13 @@ class MonitorRun:
         sample = live[:: max(1, len(live) // AUDITED)]
         if not len(sample):
             return sample, np.zeros(0), 0
-        contexts = self.served.reader.contexts([closed.contexts[k] for k in sample])
-        own, base = self.served.distributions(contexts)
-        pi = np.where(closed.held[sample][:, None], base, own)[:, self._order]
-        place = np.argsort(self._order)[closed.action[sample]]
-        rows = np.arange(len(sample))
-        p = pi[rows, place]
+        p, below, mass = closed.recomputed(sample, self.served, self._order)
         logged = closed.propensity[sample]
         right = (np.abs(p - logged) <= TOLERANCE * logged) & (logged <= 1)
         wrong = int((~right).sum())  # and so is what is not a number
-        below = np.cumsum(pi, axis=1, dtype=np.float64)[rows, place] - p
         # chance from the id, which the draw did not use: the same after a restart
         chance = np.array([int(closed.ids[k][-13:], 16) / 16**13 for k in sample])
-        return sample, np.clip(below + chance * p, 0.0, 1.0), wrong
+        return sample, np.clip(below + chance * mass, 0.0, 1.0), wrong
 
     def _note(self, closed: ClosedDecisions) -> None:
         """Count what no promise rests on: contexts that move, rewards of other items."""

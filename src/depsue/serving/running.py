@@ -1,10 +1,10 @@
 """The process that serves: uvicorn, its log, and the limits that uvicorn lacks.
 
 uvicorn gathers headers, and requests that are sent before answers are taken, without a limit, and
-as many connections as come. `Protocol` ends a connection that sends headers, or trailers, without
-end; it reads on only as answers are taken; there are no more connections than descriptors allow,
-and idle ones are closed. What is not HTTP is refused in JSON, with the headers that all answers
-have.
+as many connections as come; those within a TLS handshake it does not even know. `Protocol` ends a
+connection that sends headers, or trailers, without end; it reads on only as answers are taken.
+There are no more connections than descriptors allow, those within a handshake counted, and idle
+ones are closed. What is not HTTP is refused in JSON, with the headers that all answers have.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import resource
 import socket
+import ssl
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sized
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, require
@@ -39,6 +40,8 @@ SLICE = 2048
 """Bytes that are parsed at once: so many small requests may wait for their turn, and no more."""
 IDLE = 30.0
 """Seconds that a connection may wait for its client: to send a request, or to take an answer."""
+HANDSHAKE = 10.0
+"""Seconds that a TLS handshake may take."""
 RESERVE = 128
 """File descriptors that are kept from connections: for the store, the ledger and files."""
 FEWEST_CONNECTIONS, MOST_CONNECTIONS = 16, 4096
@@ -58,6 +61,8 @@ def run(
     store: str | None,
     host: str,
     port: int,
+    share: float | None = None,
+    by: str = "admin",
     tls: tuple[Path, Path | None] | None = None,
     pages: MakesPages | None = None,
 ) -> None:
@@ -69,6 +74,8 @@ def run(
         access: who may.
         store: the address of decisions.
         host, port: where to listen.
+        share: of traffic that is asked for on the policy; None leaves it as it was.
+        by: who asks.
         tls: certificate and key.
         pages: makes the dashboard.
     """
@@ -76,6 +83,7 @@ def run(
     log_to(sys.stderr)
     most = connection_limit()
     service = Service(campaign, settings, store=store)
+    service.asked_share = None if share is None else (share, by)
     app = App(service, access, pages=None if pages is None else pages(service, access))
     listener = listen(host, port)
     scheme, free = "http" if tls is None else "https", listener.getsockname()[1]
@@ -102,7 +110,10 @@ def run(
         ssl_keyfile=None if tls is None else tls[1],
     )
     server = Server(config)
-    app.connections = lambda: (len(server.server_state.connections), most)
+    app.connections = lambda: (
+        len(server.server_state.connections) + len(server.handshakes),
+        most,
+    )
     server.run(sockets=[listener])
 
 
@@ -171,6 +182,10 @@ def connection_limit() -> int:
     The reserve is for the store, the ledger and files: a service that cannot open them would
     decide unwatched.
     """
+    if sys.platform == "win32":  # which counts handles, and has no such limit
+        return MOST_CONNECTIONS
+    import resource
+
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MOST_CONNECTIONS if allowed == resource.RLIM_INFINITY else allowed - RESERVE
     require(
@@ -194,8 +209,81 @@ def close_idle(connections: Iterable[Protocol], now: float) -> None:
             connection.transport.abort()
 
 
+def close_longest_idle(connections: Iterable[Protocol]) -> bool:
+    """Close the connection that has waited for its client the longest; False if none waits."""
+    idle = [connection for connection in connections if connection.waits_for_client]
+    if idle:
+        min(idle, key=lambda connection: connection.since).transport.abort()
+    return bool(idle)
+
+
 class Server(uvicorn.Server):
-    """uvicorn's server, which closes idle connections too."""
+    """uvicorn's server, which closes idle connections too, and counts those that begin TLS.
+
+    uvicorn learns of a connection when its TLS handshake is done. Here they are accepted by us, so
+    that those who never finish it leave descriptors to the others.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.handshakes: dict[asyncio.Task[None], None] = {}
+        """Connections within their handshake, oldest first."""
+        self._accepting: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        context = self.config.ssl
+        if context is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for listener in sockets or []:
+            self._accepting.append(asyncio.create_task(self._accept(listener, context)))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what was accepted, then end."""
+        for task in [*self._accepting, *self.handshakes]:
+            task.cancel()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket, context: ssl.SSLContext) -> None:
+        """Take connections; beyond the limit the oldest handshake must go."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError:  # it hung up again, or there is no descriptor left
+                await asyncio.sleep(0.01)
+                continue
+            connections = cast(set[Protocol], self.server_state.connections)
+            if len(self.handshakes) + len(connections) >= connection_limit():
+                if self.handshakes:
+                    oldest = next(iter(self.handshakes))
+                    del self.handshakes[oldest]
+                    oldest.cancel()
+                else:
+                    close_longest_idle(connections)
+            task = asyncio.create_task(self._secure(accepted, context))
+            self.handshakes[task] = None
+            task.add_done_callback(lambda task: self.handshakes.pop(task, None))
+
+    async def _secure(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        """Do the handshake; a protocol then has the connection."""
+        make = partial(
+            cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                make, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE
+            )
+        except OSError:  # it took too long, hung up, or speaks no TLS
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
@@ -236,6 +324,8 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._unread = 0
         self._unparsed = bytearray()
+        self._answering: RequestResponseCycle | None = None
+        """The request that has its turn; uvicorn knows the one that came last."""
         self.since = time.monotonic()
         """When the client last did what was waited for."""
 
@@ -256,11 +346,7 @@ class Protocol(HttpToolsProtocol):
         self.flow = Flow(transport, self.pipeline)
         if len(self.connections) <= connection_limit():
             return
-        others = cast(set[Protocol], self.connections - {self})
-        idle = [connection for connection in others if connection.waits_for_client]
-        if idle:
-            min(idle, key=lambda connection: connection.since).transport.abort()
-        else:
+        if not close_longest_idle(cast(set[Protocol], self.connections - {self})):
             self._refuse(b"503 Service Unavailable", b"the service has too many connections")
 
     def data_received(self, data: bytes) -> None:
@@ -289,11 +375,19 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer was handed over; the next request has its turn."""
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
         self.since = time.monotonic()
         if not self.transport.is_closing():
             self._parse_on()
             self.flow.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client hung up: nothing more can be written, whichever request has its turn."""
+        super().connection_lost(exc)
+        if self._answering is not None:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
 
     def resume_writing(self) -> None:
         """The client took what it was sent."""
@@ -304,7 +398,10 @@ class Protocol(HttpToolsProtocol):
         """The head is whole."""
         self._unread = 0
         self.since = time.monotonic()
+        waiting = len(self.pipeline)
         super().on_headers_complete()
+        if len(self.pipeline) == waiting:
+            self._answering = self.cycle
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

@@ -31,7 +31,13 @@ class Decision(msgspec.Struct):
         holdout: the share of traffic that stayed on pi0.
         context: the request's columns, as JSON.
         unit: as requested, as JSON; key: as requested.
-        candidates: places, as JSON; None is all items.
+        candidates: places, packed (`brought.packed`; JSON in older rows); None is all items.
+        pi0: pi0's probabilities of the candidates, packed, where the request brought them.
+        chosen, p_chosen: the place of the item that pi0 itself chose, and its probability, where
+            the request brought them.
+        version: of pi0, as requested.
+        would, p_would: of a decision of the holdout, the place of the item that the policy would
+            have shown, and the policy's probability of it.
     """
 
     id: str
@@ -49,6 +55,12 @@ class Decision(msgspec.Struct):
     unit: str | None = None
     key: str | None = None
     candidates: str | None = None
+    pi0: str | None = None
+    chosen: int | None = None
+    p_chosen: float | None = None
+    version: str | None = None
+    would: int | None = None
+    p_would: float | None = None
 
     def reply(self, ids: list[int | str]) -> DecisionReply:
         """What the requester is told."""
@@ -105,14 +117,37 @@ class MonitorEvent:
     seq: int = 0
 
 
+@dataclass(frozen=True)
+class ShareChange:
+    """The share of traffic on the policy was changed.
+
+    Args:
+        id: of its own; a change that is recorded twice is recorded once.
+        at: when, in seconds since 1970.
+        round, policy: what served.
+        share: on the policy, from then on.
+        reason: in words.
+        by: who.
+    """
+
+    id: str
+    at: float
+    round: int
+    policy: str
+    share: float
+    reason: str
+    by: str
+
+
 # The tables as queries see them; `SCHEMA` below makes them.
 decisions = table(
     "serving_decisions",
     "seq campaign id at round policy decided_by why action propensity p_policy p_pi0 holdout "
-    "context unit key candidates twin erased",
+    "context unit key candidates twin erased pi0 chosen p_chosen version would p_would",
 )
 rewards = table("serving_rewards", "decision name event value received shown")
 events = table("serving_events", "seq campaign at kind round policy reason by after id stops")
+shares = table("serving_shares", "seq campaign id at round policy share reason by")
 aside = table("serving_set_aside", "campaign seq")
 erased_units = table("serving_erased_units", "campaign unit at")
 OF_DECISION = [decisions.c[field.name] for field in msgspec.structs.fields(Decision)]
@@ -150,6 +185,12 @@ _EVENTS = """CREATE TABLE IF NOT EXISTS {name} (seq {serial}, campaign TEXT NOT 
  kind TEXT NOT NULL CONSTRAINT serving_events_kind_check CHECK (kind IN {kinds}),
  round INTEGER NOT NULL, policy TEXT NOT NULL, reason TEXT NOT NULL, "by" TEXT NOT NULL,
  "after" BIGINT NOT NULL)"""
+_OF_REQUESTS = ("pi0 TEXT", "chosen INTEGER", "p_chosen DOUBLE PRECISION", "version TEXT",
+                "would INTEGER", "p_would DOUBLE PRECISION")  # fmt: skip
+_SHARES = """CREATE TABLE serving_shares (seq {serial}, campaign TEXT NOT NULL, id TEXT NOT NULL,
+ at DOUBLE PRECISION NOT NULL, round INTEGER NOT NULL, policy TEXT NOT NULL,
+ share DOUBLE PRECISION NOT NULL CHECK (share >= 0 AND share <= 1), reason TEXT NOT NULL,
+ "by" TEXT NOT NULL, UNIQUE (campaign, id))"""
 _NEW_KIND = "CASE kind WHEN 'trip' THEN 'stop' WHEN 'lift' THEN 'resume' ELSE kind END"
 
 
@@ -225,6 +266,14 @@ SCHEMA = Schema(
                 "CREATE INDEX serving_erased ON serving_decisions (campaign) "
                 "WHERE erased IS NOT NULL",
                 _ERASED_UNITS,
+            ),
+        ),
+        # What requests bring of pi0, what the policy would have done in its place, and the share
+        # of traffic on the policy, which may change while it serves.
+        Migration(
+            both=(
+                *(f"ALTER TABLE serving_decisions ADD COLUMN {column}" for column in _OF_REQUESTS),
+                _SHARES,
             ),
         ),
     ),

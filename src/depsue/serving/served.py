@@ -11,28 +11,44 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from depsue.campaigns import Campaign
 from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
-from depsue.data.checks import FloatArray, Mask
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.mapping import LogMapping
+from depsue.data.requests import Candidates, Requests
 from depsue.errors import DataError, DepsueError, ModelMissing, PolicyError, short
 from depsue.exploration.choices import PI0
-from depsue.policies import BasePolicy
+from depsue.policies import BasePolicy, BroughtPolicy
+from depsue.policies.base import held, whole
 from depsue.savable import hash_of
 from depsue.scores import ScoreTable, tables_in
 
 log = logging.getLogger(__name__)
 MOST_CACHED = 1 << 23
 """Probabilities of recent contexts that are cached: 64 MiB."""
+MOST_TRIED = 10
+"""Candidates of the request that is tried, where requests bring candidates."""
 MOST_AVERAGED = 10_000
 """Contexts of a table that pi0's average is taken over, at most."""
 OUTSIDE = "the context is not in pi0's table: pi0's average decides"
 """Why pi0 decides, where it has no answer of its own; the certificate does not cover it."""
+NONE_SHOWN = "none of the candidates is shown by pi0: each is as likely"
+"""Why pi0 decides, where it shows nothing that could be shown; the certificate does not cover it.
+"""
+BY_CALLER = "pi0 does not know the context: what the caller brought decides"
+"""Why pi0 decides, where its answer came with the request; the certificate does not cover it."""
+NOT_COVERED = (OUTSIDE, NONE_SHOWN, BY_CALLER)
+WHOLE = (
+    "the campaign's logs choose from the whole catalogue, so its certificate does not speak of "
+    "requests with candidates: they are decided, and left out of evidence, margin and exports"
+)
+"""What the log says at the start."""
+Pi0Is = Literal["called", "brought", "chosen"]
 LARGEST = float(np.finfo(np.float32).max)
 """The largest number that a context holds."""
 
@@ -52,6 +68,8 @@ class ServedPolicy:
         mapping: what a request's columns are.
         credits: margin per decision that its certificate spent, by promise.
         made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
+        brings: whether the requests of the campaign's logs bring candidates of their own, and so
+            whether it is requests with candidates that the certificate speaks of.
     """
 
     round: int
@@ -64,11 +82,21 @@ class ServedPolicy:
     mapping: LogMapping
     credits: Mapping[str, float] = field(default_factory=dict)
     made_in: int = 0
+    brings: bool = False
 
     @property
     def is_pi0(self) -> bool:
         """Whether pi0 is what was deployed, or nothing was yet."""
         return self.what == "pi0"
+
+    @cached_property
+    def pi0_is(self) -> Pi0Is:
+        """How pi0 is known."""
+        return how_known(self.pi0)
+
+    def covers(self, with_candidates: bool) -> bool:
+        """Whether the certificate speaks of requests of a kind: with candidates, or without."""
+        return with_candidates == self.brings
 
     @cached_property
     def reader(self) -> ContextReader:
@@ -96,6 +124,53 @@ class ServedPolicy:
             return own, base
         base = self.pi0.probabilities(contexts)
         return (base if self.is_pi0 else self.policy.probabilities(contexts)), base
+
+    def over(self, requests: Requests) -> tuple[FloatArray, FloatArray, list[str]]:
+        """(c, L) of the policy and of pi0 over the candidates; and why the certificate is silent.
+
+        The words are "" where pi0 has an answer of its own. Elsewhere both are what pi0 shows on
+        average, or even where that is nothing.
+        """
+        sets, outside = requests.sets, self.outside(requests.contexts)
+        assert sets is not None
+        known = np.flatnonzero(~outside)
+        asked = requests if len(known) == len(requests) else requests.take(known)
+        shape = (len(requests), requests.width(len(self.catalogue)))
+        base: FloatArray = np.zeros(shape)
+        own = base
+        if len(known):
+            base = _spread(whole(self.pi0, asked), known, shape)
+            own = base if self.is_pi0 else _spread(whole(self.policy, asked), known, shape)
+        if outside.any():
+            base, own = np.array(base), np.array(own)
+            average = held(requests.places(len(self.catalogue)).pick(self.average, 0.0))
+            base[outside] = own[outside] = average[outside]
+        shown, of_own = base.sum(axis=1), own.sum(axis=1)
+        none = (shown <= 0) | (of_own <= 0)
+        if none.any() or np.abs(shown - 1).max() > 1e-9 or np.abs(of_own - 1).max() > 1e-9:
+            # a part of a mixture may show none of the candidates: the others decide
+            base, own = held(np.array(base)), held(np.array(own))
+            even = requests.table(1 / np.repeat(sets.sizes, sets.sizes), len(self.catalogue))
+            base[shown <= 0] = even[shown <= 0]
+            own[none] = base[none]
+        marks = zip(outside.tolist(), none.tolist(), strict=True)
+        why = [OUTSIDE if lost else NONE_SHOWN if empty else "" for lost, empty in marks]
+        return own, base, why
+
+    def beside(self, requests: Requests) -> tuple[FloatArray, FloatArray]:
+        """(lambda, g) where pi0 is known by what it chose, (c,) and (c, L); together they sum to 1.
+
+        lambda is the policy's share of pi0's own choice; 1 where g shows none of the candidates.
+        """
+        if self.is_pi0:
+            m = len(requests)
+            return np.ones(m), np.zeros((m, requests.width(len(self.catalogue))))
+        share = np.asarray(self.policy.pi0_share(requests), dtype=np.float64)
+        beside = np.asarray(self.policy.besides_pi0(requests), dtype=np.float64)
+        total = share + beside.sum(axis=1)
+        alone = total <= 0
+        total = np.where(alone, 1.0, total)
+        return np.where(alone, 1.0, share / total), beside / total[:, None]
 
     def outside(self, contexts: FloatArray) -> Mask:
         """(m,) contexts that a table of pi0's does not have: no certificate speaks of them."""
@@ -134,7 +209,13 @@ class ServedPolicy:
         Such as: a model of the team's is not at hand, or fails.
         """
         try:
-            self.distributions(self.reader.contexts([self.reader.example]))
+            contexts = self.reader.contexts([self.reader.example])
+            if self.pi0_is == "called" and not self.brings:
+                self.distributions(contexts)
+            elif self.pi0_is != "chosen":
+                few = np.flatnonzero(~self.catalogue.novel)[:MOST_TRIED]
+                even = np.full(len(few), 1 / len(few))
+                self.over(Requests(contexts, Candidates.of_flat([len(few)], few, even)))
         except ModelMissing as problem:
             return str(problem)
         except DepsueError:  # about this context alone
@@ -169,6 +250,25 @@ class ServedPolicy:
         return max(1, MOST_CACHED // (2 * len(self.catalogue)))
 
 
+def _spread(table: FloatArray, rows: IntArray, shape: tuple[int, ...]) -> FloatArray:
+    """The table, its rows where they belong in a larger one."""
+    if table.shape == shape:
+        return table
+    out = np.zeros(shape)
+    out[rows, : table.shape[1]] = table
+    return out
+
+
+def how_known(pi0: object) -> Pi0Is:
+    """How pi0 is known: called, brought with each request, or by what it chose alone."""
+    inner: Any = pi0
+    while hasattr(inner, "policy"):  # held to fewer items, or remembered
+        inner = inner.policy
+    if isinstance(inner, BroughtPolicy):
+        return "brought"
+    return "chosen" if getattr(inner, "rests_on_choice", False) else "called"
+
+
 def what_serves(campaign: Campaign) -> tuple[int, str]:
     """(round, hash) of what the ledger says serves now; cheap."""
     deployed = campaign.ledger.deployments(campaign.name)
@@ -200,6 +300,7 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         mapping=campaign.files.mapping(at),
         credits={} if choice.what == "pi0" else _credits(campaign, hash),
         made_in=made_in,
+        brings=campaign.files.mapping(at).candidates is not None,
     )
     if served.missing:  # asked now, so that the first decision does not wait for it
         log.error("not ready", extra={"found": served.missing})

@@ -41,12 +41,14 @@ from depsue.serving.joining import reported_rewards
 from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
-from depsue.serving.schema import MonitorEvent, Reward
-from depsue.serving.served import ServedPolicy, load_served, what_serves
+from depsue.serving.schema import MonitorEvent, Reward, ShareChange
+from depsue.serving.served import WHOLE, ServedPolicy, load_served, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import Store, StoreGone
+from depsue.serving.traffic import RampStatus, Traffic
 from depsue.serving.worker import Worker
+from depsue.serving.writing import fresh_chance
 
 log = logging.getLogger(__name__)
 REFRESH = 1.0
@@ -155,7 +157,9 @@ class ServiceStatus:
         round: the round that is served in.
         policy, what, novelty: of what is deployed in it.
         made_in: the round that made that policy: an earlier one after a rollback; 0 for pi0.
-        holdout: share of traffic that stays on pi0.
+        share, holdout: of traffic: on the policy, and on pi0.
+        shares: every change of it, the newest 100, oldest first.
+        ramp: where it stands; None without one.
         served: what the round has served so far.
         monitor, store: how they stand.
         problem: why a newer policy is not served; "" if there is none.
@@ -177,7 +181,10 @@ class ServiceStatus:
     what: str
     novelty: float
     made_in: int
+    share: float
     holdout: float
+    shares: list[ShareChange]
+    ramp: RampStatus | None
     served: ServedStatus
     monitor: MonitorStatus
     store: StoreStatus
@@ -195,6 +202,7 @@ class Service:
         clock: seconds since 1970; decisions, rewards and waiting times go by it.
         ticks: a monotonic clock, in seconds; the monitor's permit goes by it.
         refresh: seconds between two turns of the watcher.
+        chance: makes what a request without a key is drawn by; never the same twice.
     """
 
     def __init__(
@@ -206,6 +214,7 @@ class Service:
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
         refresh: float = REFRESH,
+        chance: Callable[[], str] = fresh_chance,
     ) -> None:
         self.campaign, self.settings = campaign, settings
         self._clock, self._refresh = clock, refresh
@@ -224,7 +233,12 @@ class Service:
             self.fallback,
             settings,
             secret,
+            holdout=lambda: self.traffic.holdout,
             clock=clock,
+            chance=chance,
+        )
+        self.traffic = Traffic(
+            settings, self.reader, self.worker.writer.record, lambda: self.served, clock=clock
         )
         self._events = EventLog(self.reader, self.worker.writer.record)
         self.monitor = Monitor(
@@ -233,6 +247,8 @@ class Service:
         self._stops = Stops(StopFile(folder), self._events, lambda: self.served, clock=clock)
         self.account = RoundAccount.of(campaign, self.served, settings)
         """What the round has served so far."""
+        self.asked_share: tuple[float, str] | None = None
+        """The share of traffic that was asked for at the start, and by whom; until it is so."""
         self._deciding: tuple[tuple[str, bool, int, str], float | None] | None = None
         self._erasures = (0, 0)
         self._ending = threading.Event()
@@ -249,6 +265,8 @@ class Service:
             found=f"another process serves {self.campaign.name!r} from {self.store.name}",
             cure="stop it first, or give both a PostgreSQL address: --store postgresql://...",
         )
+        if not self.served.brings:
+            log.info("candidates", extra={"found": WHOLE})
         self._stops.read_disk()  # whether the store is there or not
         self.worker.start()
         self.turn()  # a first look; where it cannot come to an end, pi0 decides until one does
@@ -306,9 +324,11 @@ class Service:
         if served.is_pi0:
             why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
             return WhoDecides("pi0", why)
-        refusal = self.monitor.refusal(served)
+        refusal = self.monitor.refusal(served) or self.traffic.unread
         if refusal:
             return WhoDecides("pi0", f"not watched: {refusal}", fallback=True)
+        if self.traffic.share == 0:
+            return WhoDecides("pi0", "the share of traffic on the policy is 0: it is a shadow")
         return WhoDecides("policy", f"{served.what}, of round {served.made_in}")
 
     @property
@@ -356,7 +376,10 @@ class Service:
             what=served.what,
             novelty=served.novelty,
             made_in=served.made_in,
-            holdout=self.settings.holdout,
+            share=self.traffic.share,
+            holdout=self.traffic.holdout,
+            shares=self.traffic.changes[-100:],
+            ramp=self.traffic.ramp(self.events),
             served=self._served_status(),
             monitor=self._monitor_status(),
             store=StoreStatus(
@@ -407,6 +430,16 @@ class Service:
         self._stops.resume(stops, reason, by)
         self.turn()  # the monitor looks first
 
+    def change_share(self, share: float, reason: str, by: str) -> None:
+        """Put another share of traffic on the policy, from the next decision on.
+
+        Args:
+            share: in [0, 1]; the rest is the holdout, on pi0.
+            reason: in words.
+            by: who.
+        """
+        self.traffic.change(share, reason, by)
+
     def rewards(self, reports: Sequence[RewardReport]) -> list[Reward]:
         """Rewards as they are stored; a DataError for what the campaign cannot use."""
         return reported_rewards(reports, self.served, self.settings, self._clock())
@@ -428,7 +461,8 @@ class Service:
                 log.error("policy refused", extra={"found": str(problem)})
             self.problem = str(problem)
             return
-        self.monitor.begin(served, stopped=bool(self.stopped))  # before its first decision
+        self.traffic.begin(served)  # before its first decision
+        self.monitor.begin(served, stopped=bool(self.stopped))
         self.account = RoundAccount.of(self.campaign, served, self.settings)
         self.served, self.problem = served, ""
         log.info(
@@ -471,9 +505,11 @@ class Service:
         with self._turning:
             steps = (
                 self.take_up,
+                self.take_up_share,
                 self.forget_erased,
                 self._stops.settle,
                 self.look,
+                self.rise,
                 self.count,
             )
             for step in steps:
@@ -485,6 +521,19 @@ class Service:
                     log.error("watch failed", extra={"found": str(problem)})
                 except Exception:  # the watcher must not die; the permit runs out by itself
                     log.exception("watch failed")
+
+    def take_up_share(self) -> None:
+        """Read the share of traffic, and put it to what was asked for at the start."""
+        self.traffic.begin(self.served)
+        if self.asked_share is not None:
+            share, by = self.asked_share
+            if abs(self.traffic.share - share) > 1e-9:
+                self.change_share(share, "asked for at the start", by)
+            self.asked_share = None
+
+    def rise(self) -> None:
+        """One step of the ramp up, if it is time and the policy is healthy."""
+        self.traffic.rise(healthy=self.state is MonitorState.HEALTHY, events=self.events)
 
     def _watch(self) -> None:
         torch.set_num_threads(1)

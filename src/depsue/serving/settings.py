@@ -35,13 +35,16 @@ class ServingSettings:
         wait: seconds after a decision in which its rewards count.
         default_reward: of a decision that got none in that time, in the units of the logs.
         combine: the reward of a decision with several: the first, the largest, or their sum.
-        holdout: share of traffic that stays on pi0.
+        holdout: share of traffic that stays on pi0 at first; the rest is on the policy.
+        ramp: shares on the policy, rising, that every deployment goes through; () for none.
+        every: seconds that a ramp stays at each.
         delta: how often the monitor may raise a false alarm, over the campaign's life.
         cycle: seconds of a whole cycle; absolute floors and those over units are judged by cycles.
         permit: seconds for which the policy explores after a completed look of the monitor.
         backlog: closed decisions that may wait for the monitor while the policy explores.
         on_gone: while the store is gone, go on from "pi0" into the journal, or "stop".
         most_waiting: decisions and rewards that may wait before requests are refused.
+        most_candidates: that one request may bring.
         rate: decisions and rewards that one token may send in a second.
         unknown: rewards that one token may send in an hour for decisions that are not known yet.
         pi0_url: an address of the team's that decides in place of the saved pi0 on fallback.
@@ -51,12 +54,15 @@ class ServingSettings:
     default_reward: float = defaults.DEFAULT_REWARD
     combine: str = defaults.COMBINE
     holdout: float = defaults.HOLDOUT
+    ramp: tuple[float, ...] = ()
+    every: float = defaults.EVERY
     delta: float = defaults.FALSE_ALARMS
     cycle: float = defaults.CYCLE
     permit: float = defaults.PERMIT
     backlog: int = defaults.BACKLOG
     on_gone: str = defaults.ON_GONE
     most_waiting: int = defaults.MOST_WAITING
+    most_candidates: int = defaults.MOST_CANDIDATES
     rate: float = defaults.RATE
     unknown: int = defaults.UNKNOWN
     pi0_url: str | None = None
@@ -67,8 +73,13 @@ class ServingSettings:
             (is_real(self.default_reward) and abs(self.default_reward) < 1e300,
              "the default reward must be a number", self.default_reward),
             (self.combine in RULES, f"combine is one of {', '.join(RULES)}", self.combine),
-            (is_real(self.holdout) and 0 <= self.holdout <= 0.5, "holdout must lie in [0, 0.5]",
+            (is_real(self.holdout) and 0 <= self.holdout <= 1, "holdout must lie in [0, 1]",
              self.holdout),
+            (all(is_real(share) and 0 < share <= 1 for share in self.ramp)
+             and list(self.ramp) == sorted(set(self.ramp)),
+             "a ramp has shares in (0, 1], each larger than the one before", self.ramp),
+            (is_real(self.every) and 1 <= self.every <= 3.2e7, "every: 1 s to a year, in seconds",
+             self.every),
             (is_real(self.cycle) and 0 < self.cycle <= 3.2e7, "cycle: up to a year, in seconds",
              self.cycle),
             (is_real(self.permit) and 2 <= self.permit <= 86400,
@@ -78,6 +89,8 @@ class ServingSettings:
             (self.on_gone in ("pi0", "stop"), "on_gone is pi0 or stop", self.on_gone),
             (1 <= self.most_waiting <= 1_000_000, "most_waiting: 1 to 1,000,000",
              self.most_waiting),
+            (1 <= self.most_candidates <= 100_000, "most_candidates: 1 to 100,000",
+             self.most_candidates),
             (is_real(self.rate) and 1 <= self.rate <= 1e9, "rate: 1 to 1e9 a second", self.rate),
             (0 <= self.unknown <= 1_000_000, "unknown: 0 to 1,000,000 an hour", self.unknown),
             (self.pi0_url is None or self.pi0_url.startswith(("http://", "https://")),

@@ -20,7 +20,6 @@ import hashlib
 import json
 import logging
 import math
-import os
 import secrets
 import threading
 import time
@@ -32,7 +31,7 @@ from typing import Literal, Protocol
 
 from depsue import codec
 from depsue.errors import DepsueError, FileError, require, short
-from depsue.files import PRIVATE, sync_folder
+from depsue.files import append_synced, sync_folder
 from depsue.serving.schema import MonitorEvent
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import STOPPED, STOPPED_BEFORE, STOPS
@@ -130,8 +129,9 @@ class StopSet:
 class StopFile:
     """Stops and resumes on this machine's disk, a line each.
 
-    Several services may append to one file: each line is one write, between two line breaks, so
-    that half a line of a process that died spoils no other.
+    Several services may append to one file: each line stands between two line breaks, so that half
+    a line of a machine that lost its power spoils no other. Half a line on a full disk is taken
+    back: it would count as a stop that nobody made.
 
     Args:
         folder: of the campaign.
@@ -172,15 +172,8 @@ class StopFile:
         """Append events, synced; a FileError if that cannot be done."""
         lines = [codec.encode(replace(event, seq=0, after=0)).encode() for event in events]
         try:
-            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE)
-            try:
-                for line in lines:
-                    whole = b"\n" + line + b"\n"
-                    if os.write(file, whole) != len(whole):
-                        raise OSError("no room for the whole line")
-                os.fsync(file)
-            finally:
-                os.close(file)
+            content = b"".join(b"\n" + line + b"\n" for line in lines)
+            append_synced(self._path, content, private=True)
             sync_folder(self._path.parent)
         except OSError as problem:
             raise FileError(

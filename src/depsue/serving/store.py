@@ -19,15 +19,13 @@ counted.
 
 **Rewards.** Of two rewards with the same decision, name and event the one received first stays,
 whichever is written first.
-
-A store has a version (`SCHEMA`). Opening one that an older depsue wrote brings it up to date.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +43,22 @@ from depsue.database import (
     schema_version,
 )
 from depsue.errors import FileError, require
-from depsue.files import PRIVATE, hold_file
+from depsue.files import hold_file, make_private
+from depsue.serving.places import announce, closed_rows, end_when_idle, settled_places
 from depsue.serving.schema import (
     OF_DECISION,
     SCHEMA,
     Decision,
     MonitorEvent,
     Reward,
+    ShareChange,
     aside,
     decisions,
     erased_units,
     event_of,
     events,
     rewards,
+    shares,
 )
 from depsue.serving.tombstones import ErasedCounts, KeyErased, Tombstones, chunks
 
@@ -117,11 +118,12 @@ class Store:
             # is; but only a writer can roll back the journal of a process that was killed.
             if Path(self.name).exists() and not Path(f"{self.name}-journal").exists():
                 schema_version(self._reader, SCHEMA, create=True)
-        if self.is_file:
             with self.database.translating():
-                _make_private(Path(self.name))
+                make_private(Path(self.name))
         migrate(self.database, SCHEMA)
         self._connection = self.database.connect(writing=True)
+        with self._transaction() as connection:
+            end_when_idle(connection)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -167,6 +169,7 @@ class Store:
         # in one order everywhere, so that no two services ever wait for each other
         rows = sorted(made, key=lambda decision: decision.key or "")
         with self._committing() as connection:
+            announce(connection)
             first: dict[str, Decision] = {}
             if self._add(connection, rows) < len(rows):
                 ids = {decision.key: decision.id for decision in rows if decision.key is not None}
@@ -194,6 +197,7 @@ class Store:
         """
         twins: list[Decision] = []
         with self._committing() as connection:
+            announce(connection)
             # decided again while the store could not be asked: a twin of what was erased
             again = self._tombstones.keys(connection, [each.key for each in made if each.key])
             if again:
@@ -287,14 +291,8 @@ class Store:
 
     def known(self, ids: Sequence[str]) -> set[str]:
         """Which of these ids are of decisions of the campaign."""
-        known: set[str] = set()
         with self._reading() as connection:
-            for chunk in chunks(ids):
-                query = sa.select(decisions.c.id).where(
-                    decisions.c.campaign == self.campaign, decisions.c.id.in_(chunk)
-                )
-                known.update(connection.scalars(query))
-        return known
+            return self._stored(connection, ids)
 
     def add_events(self, added: Sequence[MonitorEvent]) -> None:
         """Record what happened to the monitor; durable on return. Known ids stay as they are."""
@@ -322,6 +320,20 @@ class Store:
         query = sa.select(*columns).where(events.c.campaign == self.campaign).order_by("seq")
         with self._reading() as connection:
             return [event_of(row) for row in connection.execute(query)]
+
+    def add_share(self, change: ShareChange) -> None:
+        """Record another share of traffic; durable on return. A known id stays as it is."""
+        values = {"campaign": self.campaign, **asdict(change)}
+        with self._committing() as connection:
+            statement = f"{self._insert(shares, [*values])} ON CONFLICT DO NOTHING"
+            connection.exec_driver_sql(statement, tuple(values.values()))
+
+    def shares(self) -> list[ShareChange]:
+        """Every change of the share of traffic on the policy, oldest first."""
+        columns = [shares.c[name] for name in ShareChange.__dataclass_fields__]
+        query = sa.select(*columns).where(shares.c.campaign == self.campaign).order_by("seq")
+        with self._reading() as connection:
+            return [ShareChange(*row) for row in connection.execute(query)]
 
     def set_aside(self, seqs: Sequence[int]) -> None:
         """Record decisions that the monitor leaves out, for good; durable on return."""
@@ -354,7 +366,7 @@ class Store:
 
         Args:
             after: the last `seq` that is known already.
-            until: decisions up to this time; None for all.
+            until: decisions up to this time, none of which can come in later; None for all.
             ahead: decisions after this time, or of none, are not waited for, nor those set aside;
                 the rows then have a further column, `set_aside`. None waits for every one.
             wait: rewards count that came at most so many seconds after their decision.
@@ -380,9 +392,11 @@ class Store:
         if not erased:
             query = query.where(decisions.c.erased.is_(None))
         with self._reading() as connection:
+            if until is not None:
+                query = query.where(decisions.c.seq <= settled_places(connection)[1])
             rows = list(connection.execute(query).all())
             if until is not None:
-                rows = _closed(rows, until, ahead)
+                rows = closed_rows(rows, until, ahead)
             if not rows:
                 return [], []
             earned = (
@@ -396,6 +410,11 @@ class Store:
                 )
             )
             return rows, list(connection.execute(earned).all())
+
+    def settled(self) -> tuple[int, int]:
+        """(newest, settled): the newest decision, and the place up to which none can come in."""
+        with self._reading() as connection:
+            return settled_places(connection)
 
     def newest(self, most: int, columns: Sequence[str]) -> list[sa.Row[Any]]:
         """The newest decisions with `at` and these columns, newest first; twins are left out."""
@@ -514,8 +533,8 @@ class Store:
         """Those of the ids that are in the store."""
         stored: set[str] = set()
         for chunk in chunks(ids):
-            query = sa.select(decisions.c.id).where(decisions.c.id.in_(chunk))
-            stored.update(connection.scalars(query))
+            mine = decisions.c.campaign == self.campaign, decisions.c.id.in_(chunk)
+            stored.update(connection.scalars(sa.select(decisions.c.id).where(*mine)))
         return stored
 
     @contextmanager
@@ -568,23 +587,6 @@ class Store:
                 )
                 migrate(self.database, SCHEMA, create=False)
         self._is_newest = True
-
-
-def _make_private(path: Path) -> None:
-    """Let only the owner read a file of decisions; SQLite gives its other files the same mode."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(name).chmod(PRIVATE)
-
-
-def _closed(rows: list[sa.Row[Any]], until: float, ahead: float | None) -> list[sa.Row[Any]]:
-    """The rows before the first that is open."""
-    for place, row in enumerate(rows):
-        left_out = ahead is not None and (row.set_aside or not 0 <= row.at <= ahead)
-        if row.at > until and not left_out:
-            return rows[:place]
-    return rows
 
 
 _PROFILE = Profile(

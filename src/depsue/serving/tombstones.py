@@ -155,6 +155,12 @@ class Tombstones:
                     "unit": None,
                     "key": None if row.key is None else self._hidden("key", row.key),
                     "candidates": None if row.candidates is None else "[]",
+                    "pi0": None,
+                    "chosen": None,
+                    "p_chosen": None,
+                    "version": None,
+                    "would": None,
+                    "p_would": None,
                     "erased": unit,
                 }
                 place = decisions.c.seq == row.seq

@@ -26,7 +26,7 @@ from depsue.serving.schema import Reward
 from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
-from depsue.serving.writing import RETRY, Batch, QueuedCall, Writer
+from depsue.serving.writing import RETRY, Batch, QueuedCall, Writer, fresh_chance
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 512
@@ -51,8 +51,10 @@ class Worker:
         fallback: says why pi0 must decide; "" if nothing does.
         settings: holdout, what to do while the store is gone, how many may wait, pi0's address.
         secret: of the campaign.
+        holdout: says which share of traffic stays on pi0, now; None is that of the settings.
         clock: seconds since 1970.
         retry: seconds between attempts to reach a store that is gone.
+        chance: makes what a request without a key is drawn by; never the same twice.
     """
 
     def __init__(
@@ -64,13 +66,18 @@ class Worker:
         settings: ServingSettings,
         secret: Secret,
         *,
+        holdout: Callable[[], float] | None = None,
         clock: Callable[[], float] = time.time,
         retry: float = RETRY,
+        chance: Callable[[], str] = fresh_chance,
     ) -> None:
+        self._chance = chance
         self._served, self._fallback = served, fallback
         self._most_waiting = settings.most_waiting
         own_pi0 = None if settings.pi0_url is None else Endpoint(settings.pi0_url)
-        self._decider = Decider(store.campaign, secret, settings.holdout, own_pi0, clock)
+        held = holdout or (lambda: settings.holdout)
+        self._decider = Decider(store.campaign, secret, held, own_pi0, clock)
+        self._most_candidates = settings.most_candidates
         self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         self._waiting = 0
         self._slots = threading.Semaphore(UNDER_WAY)
@@ -115,7 +122,7 @@ class Worker:
 
     def _put(self, requests: Sequence[Decide], rewards: Sequence[Reward]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        call = QueuedCall.of(requests, rewards, future)
+        call = QueuedCall.of(requests, rewards, future, chance=self._chance)
         # a batch larger than the limit is taken when nothing else waits, or it never would be
         if self._waiting + call.size > max(self._most_waiting, call.size):
             raise Busy("the service has more to do than it can", cure="try again in a moment")
@@ -172,7 +179,7 @@ class Worker:
                     batch.known[name] = decision
                     continue
                 try:
-                    check_request(request, batch.served)
+                    check_request(request, batch.served, self._most_candidates)
                 except DepsueError as problem:  # the answer, unless it is a retry
                     batch.drawn.problems[name] = problem
         if self.writer.live:

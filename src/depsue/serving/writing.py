@@ -65,6 +65,11 @@ CHUNK = 2000
 """Decisions and rewards that are replayed between two batches: more than a batch holds."""
 
 
+def fresh_chance() -> str:
+    """What a request without a key is drawn by: nobody else has it, or can foresee it."""
+    return os.urandom(16).hex()
+
+
 class QueuedCall(NamedTuple):
     """Requests or rewards of one caller, who waits for the answer.
 
@@ -85,9 +90,11 @@ class QueuedCall(NamedTuple):
         requests: Sequence[Decide] = (),
         rewards: Sequence[Reward] = (),
         future: asyncio.Future[Any] | None = None,
+        *,
+        chance: Callable[[], str] = fresh_chance,
     ) -> QueuedCall:
-        """A call; requests without a key are named at random. A key has no NUL."""
-        names = [request.key or f"\0{os.urandom(16).hex()}" for request in requests]
+        """A call; requests without a key are named by chance. A key has no NUL."""
+        names = [request.key or f"\0{chance()}" for request in requests]
         return cls(requests, rewards, names, future)
 
     @property
@@ -457,6 +464,9 @@ class Writer:
             doubtful = {each.id for line in lines if line.in_doubt for each in line.decisions}
             rewards = [each for line in lines for each in line.rewards]
             self._store.replay(decisions, doubtful, rewards)
+            # the journal forgets these keys; they are known here if the store is lost again
+            keys = [each.key for each in decisions if each.key is not None]
+            self._remember((), self._store.by_key(keys))
             self._replayed.decisions += len(decisions)
             self._replayed.rewards += len(rewards)
             if chunk is None:
