@@ -7,7 +7,9 @@ Both are our server, one worker, 16 connections, 1,000 actions, each decision on
 synchronous FULL) before the reply; what draws the action is the certified policy of a campaign, or
 `cb_explore_adf` of Vowpal Wabbit, which predicts only, with one feature for each action, and is
 spared the monitor. "New contexts" never repeat; "returning" are 2,000 users who come again and
-again. Then the latency at half the load, and a million rewards joined.
+again. "Candidates": each request brings 200 of a catalogue of 1,000,000 items, with pi0's
+probabilities of them; a tilt of these by a linear reward model decides, with some new items. Then
+the latency at half the load, and a million rewards joined.
 """
 
 from __future__ import annotations
@@ -28,18 +30,23 @@ import numpy as np
 
 from depsue import SyntheticSettings, synthetic_world
 from depsue.campaigns import Campaign, create, open_home
+from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray
 from depsue.data.writing import write_items, write_logs
-from depsue.policies import BasePolicy, Uniform
-from depsue.policies.tilted import Tilted
+from depsue.policies import BasePolicy, BroughtPolicy, Mixture, OrElse, Uniform
+from depsue.policies.tilted import ModelSoftmax, Tilted
 from depsue.rewards import fit_linear
-from depsue.serving.joining import export_logs
+from depsue.rewards.linear import LinearRewardModel
+from depsue.serving.exporting import export_logs
 from depsue.serving.journal import Journal
 from depsue.serving.schema import Decision, Reward
+from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.store import Store
 
 D, CONNECTIONS, MILLION = 10, 16, 1_000_000
+CANDIDATES, NEW = 200, 10
+"""Of a request with candidates, and how many of them are new."""
 
 
 class VwPolicy(BasePolicy):
@@ -88,6 +95,25 @@ def make_campaign(folder: Path) -> None:
     made.deploy()
 
 
+def overlay(served: ServedPolicy) -> ServedPolicy:
+    """A policy on requests that bring candidates of a million items, and pi0 on them."""
+    novel = np.zeros(MILLION, dtype=bool)
+    novel[-MILLION // 20 :] = True
+    rng = np.random.default_rng(5)
+    model = LinearRewardModel(0.3, rng.normal(size=D) / 50, rng.normal(size=MILLION) / 50, 1.0)
+    pi0 = BroughtPolicy(MILLION)
+    tilt = Tilted(pi0, model, strength=1.0, cap=20.0, scale=0.05)
+    new = OrElse(ModelSoftmax(model, novel, strength=1.0, scale=0.05), tilt)
+    return replace(
+        served,
+        policy=Mixture([tilt, new], [0.9, 0.1]),
+        pi0=pi0,
+        catalogue=Catalogue(np.arange(MILLION), novel),
+        what="certified",
+        brings=True,
+    )
+
+
 def serve(what: str, folder: Path, port: int) -> None:
     """Run the server, with our policy or with VW's in its place."""
     import uvicorn
@@ -104,6 +130,12 @@ def serve(what: str, folder: Path, port: int) -> None:
         vw = VwPolicy(len(service.served.catalogue))
         service.served = replace(service.served, policy=vw, pi0=vw, what="pi0")
         service.look = lambda now=None: None  # type: ignore[method-assign]
+    if what == "overlay":
+        service.served = overlay(service.served)
+        service.look = lambda now=None: None  # type: ignore[method-assign]
+        service.count = lambda now=None: None  # type: ignore[method-assign]
+        service.take_up = lambda: None  # type: ignore[method-assign]
+        service.monitor.refusal = lambda served: ""  # type: ignore[method-assign]
     sys.setswitchinterval(0.0001)
     app = App(service, Access(home, open_to_all=True))
     uvicorn.run(app, port=port, log_level="error", access_log=False, lifespan="on")
@@ -128,11 +160,23 @@ def bodies(kind: str, count: int, seed: int) -> list[bytes]:
     rows = rng.normal(size=(distinct, D)).tolist()
     requests = []
     for k in range(count):
-        context = {f"x{j}": value for j, value in enumerate(rows[k % distinct])}
-        text = json.dumps({"context": context}).encode()
+        asked = {"context": {f"x{j}": value for j, value in enumerate(rows[k % distinct])}}
+        text = json.dumps(asked | (brought(rng) if kind == "candidates" else {})).encode()
         head = f"POST /v1/decide HTTP/1.1\r\nhost: x\r\ncontent-length: {len(text)}\r\n\r\n"
         requests.append(head.encode() + text)
     return requests
+
+
+def brought(rng: np.random.Generator) -> dict[str, list[float]]:
+    """Candidates and pi0's probabilities of them."""
+    known = MILLION - MILLION // 20
+    old = rng.choice(known, CANDIDATES - NEW, replace=False)
+    new = known + rng.choice(MILLION - known, NEW, replace=False)
+    shares = rng.dirichlet(np.ones(len(old)))
+    return {
+        "candidates": [*old.tolist(), *new.tolist()],
+        "probabilities": [*shares.round(6).tolist(), *[0.0] * NEW],
+    }
 
 
 async def load(port: int, requests: list[bytes], seconds: float, rate: float | None) -> Load:
@@ -175,6 +219,10 @@ def measured(what: str, folder: Path, seconds: float) -> dict[str, Load]:
         _wait_for(port)
         run = asyncio.run
         most = int(12_000 * seconds)
+        if what == "overlay":
+            most = int(2500 * seconds)
+            run(load(port, bodies("candidates", 500, 9), 5.0, None))  # warm
+            return {"candidates": run(load(port, bodies("candidates", most, 1), seconds, None))}
         run(load(port, bodies("new", 500, 9), 5.0, None))  # warm
         loads = {"new": run(load(port, bodies("new", most, 1), seconds, None))}
         if what == "ours":
@@ -241,7 +289,7 @@ def joined(folder: Path) -> dict[str, float]:
 def main() -> None:
     """Measure, print, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--serve", choices=("ours", "vw"))
+    parser.add_argument("--serve", choices=("ours", "vw", "overlay"))
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -253,15 +301,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_campaign(folder)
-        ours, vw = (measured(what, folder, options.seconds) for what in ("ours", "vw"))
+        ours, sets, vw = (
+            measured(what, folder, options.seconds) for what in ("ours", "overlay", "vw")
+        )
         rewards = joined(folder)
-    table = report(ours, vw, rewards)
+    table = report(ours, sets["candidates"], vw, rewards)
     print(table)
     if options.out is not None:
         options.out.write_text(table)
 
 
-def report(ours: dict[str, Load], vw: dict[str, Load], rewards: dict[str, float]) -> str:
+def report(
+    ours: dict[str, Load], sets: Load, vw: dict[str, Load], rewards: dict[str, float]
+) -> str:
     """The table, in Markdown."""
     lines = [
         "# The service: decisions per second",
@@ -288,6 +340,10 @@ def report(ours: dict[str, Load], vw: dict[str, Load], rewards: dict[str, float]
         f"{ours['half, returning'].per_second:,.0f} per second); p99 "
         f"{ours['half, new'].quantile(0.99):.1f} ms (new ones, "
         f"{ours['half, new'].per_second:,.0f} per second).",
+        "",
+        f"Requests with {CANDIDATES} candidates of {MILLION:,} items, and pi0's probabilities of "
+        f"them: {sets.per_second:,.0f} per second, p99 {sets.quantile(0.99):.1f} ms; "
+        f"{sets.per_second / ours['new'].per_second:.1f} times new contexts over 1,000 items.",
         "",
         f"A million rewards, in random order, in batches of 1,000: stored in "
         f"{rewards['stored']:.1f} s, joined with their decisions into Parquet in "

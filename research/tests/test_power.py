@@ -46,8 +46,11 @@ def test_the_table_is_made_from_two_folders_of_cells(tmp_path: Path) -> None:
         assert CliRunner().invoke(app, arguments).exit_code == 0
     text = page.read_text("utf-8")
     assert "old" not in text and text.endswith("End.\n") and text.count("| method |") == 1
-    assert "| 8 | 1 | 0.300 -> 0.400 | 0.200 -> 0.300 | 1.000 -> 0.900 | 0 -> 1 |" in text
+    assert "| 8 | 1 | 0.300 -> 0.400 | 0.200 -> 0.300 | +0.100 | 1.000 -> 0.900 | 0 -> 1 |" in text
+    assert "| all | 1 |  | 0.200 -> 0.300 | +0.100 |  |  |" in text
     assert "<!-- table -->" in with_table("", "| table |")
+    two = with_table(text, "| other |", "wiki10")
+    assert "| 8 | 1 | 0.300" in two and two.endswith("| other |\n<!-- end of table wiki10 -->\n")
     with pytest.raises(DepsueError, match="both folders must have a cell in common"):
         list(table_lines(cells_in(before), {}))
 
@@ -84,3 +87,14 @@ def test_pooled_rows_of_pi0_tell_nothing_of_new_items() -> None:
 def test_blocks_are_tried_on_small_logs() -> None:
     head, _, row = block_lines([2000], 1)
     assert "20 blocks" in head and row.startswith("| 2,000 | 0.")
+
+
+def test_differences_come_with_their_error(tmp_path: Path) -> None:
+    sides = []
+    for name, novelties in (("before", (0.1, 0.2, 0.3)), ("after", (0.2, 0.2, 0.2))):
+        (tmp_path / name).mkdir()
+        cells = [cell([nu]) | {"seed": seed} for seed, nu in enumerate(novelties)]
+        lines = "\n".join(json.dumps(one) for one in cells)
+        (tmp_path / name / "cells.jsonl").write_text(lines, "utf-8")
+        sides.append(cells_in(tmp_path / name))
+    assert "+0.000 (0.058)" in list(table_lines(*sides))[1]

@@ -251,6 +251,31 @@ def audit(
 
 
 @app.command()
+def upworthy(
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The archive's file, or its folder; default below $DEPSUE_DATA."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for logs.parquet and items.parquet.")] = Path(
+        "upworthy"
+    ),
+    each: Annotated[int, typer.Option(min=1, help="Impressions of a test in these logs.")] = 1000,
+    rows: Annotated[int, typer.Option(min=0, help="Decisions of a round; 0 for no rounds.")] = (
+        400_000
+    ),
+    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+) -> None:
+    """The Upworthy headline tests: which weeks were broken, and a campaign of three rounds."""
+    from depsue.files import writable_folder
+    from depsue_research.data_files import data_folder
+    from depsue_research.upworthy import read_upworthy, story
+
+    tests = read_upworthy(data_folder("upworthy", data))
+    for line in story(tests, writable_folder(out), each, rows, seed):
+        typer.echo(line)
+
+
+@app.command()
 def forecasts(
     rows: Annotated[int, typer.Option(min=100, help="Rows of the logs.")] = 12_000,
     seeds: Annotated[int, typer.Option(min=1, help="Worlds of each kind.")] = 20,
@@ -353,15 +378,16 @@ def power(
     out: Annotated[
         Path | None, typer.Option(help="Page whose table is written anew, e.g. power.md.")
     ] = None,
+    table: Annotated[str, typer.Option(help="Which of the page's tables, e.g. wiki10.")] = "",
 ) -> None:
     """Certified novelty before and after a change, from two folders that `reproduce` wrote."""
     from depsue_research.power import cells_in, table_lines, with_table
 
-    table = "\n".join(table_lines(cells_in(before), cells_in(after)))
-    typer.echo(table)
+    lines = "\n".join(table_lines(cells_in(before), cells_in(after)))
+    typer.echo(lines)
     if out is not None:
         page = out.read_text("utf-8") if out.exists() else ""
-        out.write_text(with_table(page, table), encoding="utf-8")
+        out.write_text(with_table(page, lines, table), encoding="utf-8")
 
 
 @app.command("power-trials")

@@ -376,7 +376,6 @@ def _evidence(life: Life, watch: Watch) -> EpochEvidence:
             by=by,
             r_max=1.0,
             credit=0.0,
-            holdout=watch.holdout,
             length=watch.length,
             units="all rows" if life.users and watch.by_units else None,
         )

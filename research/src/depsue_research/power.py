@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from depsue_research.paper.outputs.reading import NAMES
 FLOOR = 0.95
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 HEADINGS = (
-    "| method | beta | seeds | last novelty | novelty over deployments | last value / V(pi0) "
-    "| runs below the floor |\n|---|--:|--:|--:|--:|--:|--:|"
+    "| method | beta | seeds | last novelty | novelty over deployments | difference (standard "
+    "error) | last value / V(pi0) | runs below the floor |\n|---|--:|--:|--:|--:|--:|--:|--:|"
 )
 
 
@@ -79,13 +79,39 @@ def table_lines(before: Mapping[Cell, Result], after: Mapping[Cell, Result]) -> 
         broken = [sum(below_floor(side[c]) for c in cells) for side in (before, after)]
         yield (
             f"| {NAMES.get(method, method)} | {level:g} | {len(cells)} | {pair(last_novelty)} "
-            f"| {pair(mean_novelty)} | {pair(last_value)} | {broken[0]} -> {broken[1]} |"
+            f"| {pair(mean_novelty)} | {difference(before, after, cells)} | {pair(last_value)} "
+            f"| {broken[0]} -> {broken[1]} |"
+        )
+    for method in dict.fromkeys(method for method, _ in sorted(groups)):
+        cells = [cell for (name, _), mine in groups.items() if name == method for cell in mine]
+        sides = [np.mean([mean_novelty(side[c]) for c in cells]) for side in (before, after)]
+        yield (
+            f"| **{NAMES.get(method, method)}** | all | {len(cells)} |  "
+            f"| {sides[0]:.3f} -> {sides[1]:.3f} | {difference(before, after, cells)} |  |  |"
         )
 
 
-def with_table(page: str, table: str) -> str:
-    """The page with another table between its marks; a bare page where it has none."""
-    if BEGIN not in page or END not in page:
-        page = f"# Certified novelty, before and after\n\n{BEGIN}\n{END}\n"
-    head, rest = page.split(BEGIN, 1)
-    return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END, 1)[1]}"
+def difference(
+    before: Mapping[Cell, Result], after: Mapping[Cell, Result], cells: Sequence[Cell]
+) -> str:
+    """The mean difference of novelty over deployments, cell by cell, with its standard error."""
+    each = np.array([mean_novelty(after[c]) - mean_novelty(before[c]) for c in cells])
+    if len(each) < 2:
+        return f"{each.mean():+.3f}"
+    return f"{each.mean():+.3f} ({each.std(ddof=1) / np.sqrt(len(each)):.3f})"
+
+
+def with_table(page: str, table: str, name: str = "") -> str:
+    """The page with another table between its marks; marks at its end where it has none.
+
+    Args:
+        page: what is written.
+        table: the table.
+        name: which of several tables.
+    """
+    begin, end = (mark.replace("table", f"table {name}") if name else mark for mark in (BEGIN, END))
+    if begin not in page or end not in page:
+        page = page or "# Certified novelty, before and after\n"
+        page = f"{page.rstrip()}\n\n{begin}\n{end}\n"
+    head, rest = page.split(begin, 1)
+    return f"{head}{begin}\n{table}\n{end}{rest.split(end, 1)[1]}"

@@ -16,7 +16,7 @@ import numpy as np
 from depsue import rng
 from depsue.data.catalogue import Catalogue
 from depsue.data.logs import LoggedData
-from depsue.diagnostics.propensities import PropensityReport, check_propensities
+from depsue.diagnostics import PropensityReport, check_propensities
 from depsue.policies import EpsilonGreedy, ScoreTable, SoftmaxOfScores
 from depsue.protocols import Policy
 from depsue.world import SyntheticSettings, synthetic_world

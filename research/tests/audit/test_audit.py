@@ -13,13 +13,16 @@ from typer.testing import CliRunner
 from depsue import rng
 from depsue.certificates import Reads, certify
 from depsue.errors import ConfigError, FileError
+from depsue.estimators.weights import importance_weights as weights
 from depsue.promises import Floor
+from depsue.shop import Known
 from depsue.testing.bounds import binomial_tail
 from depsue_research.audit import (
     GROUPS,
     Tally,
     campaigns,
     gather,
+    requests,
     shopping,
     tallies,
     units,
@@ -40,6 +43,9 @@ DOSE = {
     **dict.fromkeys(("retried", "ended by choice", "cumulative", "sharper", "debts"), 6),
     **dict.fromkeys(("encodings", "estimated", "declarations", "appended"), 3),
     "names": 18,
+    **dict.fromkeys(
+        (f"candidate sets, {kind}" for kind in ("called", "logged", "chosen", "chosen later")), 8
+    ),
     "pooled": 40,
     "pooled campaigns": 1,
     "worthless": 1,
@@ -59,6 +65,7 @@ BROKEN = {
     ("users who come back, certify each round", "round 3"),
     ("pooled slices that taught", "round 3"),
     ("debts forgotten", "relative floor, no_drift"),
+    ("old items in the rows of either policy", "normal"),
     ("debts forgotten", "relative floor, paired"),
 }
 """Tempting rules that err so often that a few replications show it."""
@@ -157,6 +164,18 @@ def test_candidates_just_miss_the_floor_within_the_clip(name: str) -> None:
         assert float(world.value(pi)) == pytest.approx((1 - MISS) * world.floor)
         assert weights_of(pi, world).max() < world.clip
         assert pi[:, world.catalogue.novel].sum(axis=1).min() > 0.05
+
+
+@pytest.mark.parametrize(
+    ("known", "number"), [("called", 0), ("logged", 0), ("chosen", 0), ("chosen", 1)]
+)
+def test_candidates_on_candidate_sets_just_miss_the_floor(known: Known, number: int) -> None:
+    here, candidate = requests.shop(known), requests.near_miss(known, number)
+    floor = RHO * here.value(here.logging_policy, round=number)
+    assert here.value(candidate, round=number) == pytest.approx((1 - MISS) * floor)
+    assert here.novelty(candidate, round=number) > 0.05
+    first = here.deploy(here.logging_policy, 4000, round=0)
+    assert weights(candidate, first).max() < requests.CLIP
 
 
 def test_logs_have_the_policys_value_and_propensities() -> None:

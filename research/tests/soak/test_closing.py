@@ -114,6 +114,13 @@ def test_books_close_where_the_service_kept_its_word(tmp_path: Path) -> None:
     assert story().broken_rules(tmp_path) == []
 
 
+def test_a_killed_service_may_decide_again_what_may_be_in_the_store(tmp_path: Path) -> None:
+    made = story()
+    forgotten_while_stopped(made)
+    made.entries.append(Fault("killed", 1, 50.4, 50.5))
+    assert made.broken_rules(tmp_path) == []
+
+
 def lost(made: Story) -> None:
     del made.decisions[5]
 
@@ -141,6 +148,13 @@ def forgotten_journal(made: Story) -> None:
         answer(made, "1-9", id, at=at, action=0, decided_by="pi0", service=1)
         row(made, "1-9", id, action=0, decided_by="pi0", twin=id == "two")
         made.decisions[-1]["why"] = "the store of decisions is gone: cut off"
+
+
+def forgotten_while_stopped(made: Story) -> None:
+    """pi0 decides for another reason, too; the service was not killed in between."""
+    forgotten_journal(made)
+    for row in made.decisions[-2:]:
+        row["why"] = "a stop"
 
 
 def not_asked_for(made: Story) -> None:
@@ -232,6 +246,7 @@ def false_alarm(made: Story) -> None:
         (twin_in_calm, {EQUAL}),
         (two_answers_in_calm, {EQUAL}),
         (forgotten_journal, {JOURNAL}),
+        (forgotten_while_stopped, {JOURNAL}),
         (not_asked_for, {ASKED}),
         (later_reward, {REWARDS}),
         (reward_twice, {REWARDS}),

@@ -16,7 +16,15 @@ from depsue import rng
 from depsue.data.checks import Mask
 from depsue.errors import FileError, is_whole, require, short
 from depsue.progress import Watch, silent
-from depsue_research.audit import campaigns, paper, rollbacks, shopping, units, verdicts
+from depsue_research.audit import (
+    campaigns,
+    paper,
+    requests,
+    rollbacks,
+    shopping,
+    units,
+    verdicts,
+)
 from depsue_research.audit.answers import ANSWERS, GROUPS, Answer, Key, Tally, Trial, judged
 
 VERSIONS = {
@@ -65,6 +73,7 @@ def tasks(replications: int, whole_campaigns: int) -> dict[str, AuditTask]:
         )
     every: dict[str, AuditTask] = {}
     shots = {**verdicts.TRIALS, **shopping.TRIALS, **units.TRIALS, **campaigns.VERDICTS}
+    shots |= requests.TRIALS
     for name, trial in shots.items():
         every[name] = AuditTask(partial(repeated, name, trial), replications, 100)
     for name, trial in campaigns.TRIALS.items():

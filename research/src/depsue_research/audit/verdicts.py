@@ -285,7 +285,8 @@ def cumulative(draw: np.random.Generator) -> Outcome:
     }
     realised = sum(float(logs.reward.sum()) for logs in rounds) + m * target
     reads = Reads(secret=rng.secret(0, "cumulative"))
-    registered = [reads.register(logs, FOLDS) for logs in (first, *rounds)]
+    own = reads.register(first, FOLDS)
+    registered = [own, *(reads.register(logs, FOLDS, first=own) for logs in rounds)]
     for kind, floor in (("absolute", Floor(None, world.floor)), ("relative", Floor(RHO))):
         promise = Promise(floor)
         settings = ExploreSettings(

@@ -36,6 +36,8 @@ BULK = USUAL | {"batch": 30}
 """How often a client does what; every third sends mostly batches."""
 MOST_REWARDED, MOST_DRAINED = 10, 50
 """Decisions of one answer that get rewards, and requests with rewards that are sent at the end."""
+BROUGHT = ("candidates", "probabilities", "chosen", "chosen_probability")
+"""What a caller may bring beside the context. A repeat with other stock brings all of it anew."""
 VALUES = (0.0, 0.1, 0.2, 0.3)
 """Rewards; three of them add up to less than r_max."""
 
@@ -168,7 +170,7 @@ class SoakClient(threading.Thread):
         elif kind == "old" and self._asks:  # of a moment ago, or of the beginning
             ask = rng.choice(self._asks)
             if ask.candidates is not None and rng.random() < 0.5:  # the stock has changed
-                ask = msgspec.structs.replace(ask, candidates=self._candidates())
+                ask = msgspec.structs.replace(ask, **self._brought())
             if ask.keyed:
                 self._decide([ask])
         elif kind == "unanswered" and self._unanswered:
@@ -182,18 +184,29 @@ class SoakClient(threading.Thread):
         context = dict(rng.choice(self._contexts))
         if not keyed:  # known again by its context, which no other request has
             context[around.columns[0]] = rng.uniform(-1.5, 1.5)
-        candidates = self._candidates() if rng.random() < 0.15 else None
+        brought = self._brought() if rng.random() < 0.15 else {"candidates": None}
         name = f"{self._number}-{len(self._asks)}"
-        ask = Ask(name, keyed, context, candidates, now())
+        ask = Ask(name, keyed, context, at=now(), **brought)
         self.book.write(ask)
         self._asks.append(ask)
         if keyed:
             self._unanswered[name] = ask
         return ask
 
-    def _candidates(self) -> list[int]:
-        items = self._around.items
-        return self._rng.sample(items, self._rng.randrange(1, len(items)))
+    def _brought(self) -> dict[str, Any]:
+        """Candidates, and sometimes what pi0 is on them, or what it chose."""
+        rng, items = self._rng, self._around.items
+        candidates = rng.sample(items, rng.randrange(1, len(items)))
+        weights = [rng.random() + 0.01 for _ in candidates]
+        shares = [weight / sum(weights) for weight in weights]
+        brought: dict[str, Any] = dict.fromkeys(BROUGHT) | {"candidates": candidates}
+        kind = rng.random()
+        if kind < 0.6:
+            brought["probabilities"] = shares
+        if kind < 0.3 or kind > 0.8:
+            (place,) = rng.choices(range(len(shares)), shares)
+            brought |= {"chosen": candidates[place], "chosen_probability": shares[place]}
+        return brought
 
     def _service(self) -> int:
         """Mostly the same one; now and then another, which did not decide what is repeated."""
@@ -319,6 +332,7 @@ def _body(ask: Ask) -> dict[str, Any]:
     body: dict[str, Any] = {"context": ask.context}
     if ask.keyed:
         body["key"] = ask.request
-    if ask.candidates is not None:
-        body["candidates"] = ask.candidates
+    for name in BROUGHT:
+        if getattr(ask, name) is not None:
+            body[name] = getattr(ask, name)
     return body

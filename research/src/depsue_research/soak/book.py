@@ -32,6 +32,8 @@ class Ask(msgspec.Struct, tag="ask"):
         keyed: whether it is sent with a key.
         context, candidates: what is asked.
         at: when.
+        probabilities: pi0's, of the candidates, as the caller has them.
+        chosen, chosen_probability: what pi0 chose at the caller's.
     """
 
     request: str
@@ -39,6 +41,9 @@ class Ask(msgspec.Struct, tag="ask"):
     context: dict[str, float]
     candidates: list[int] | None
     at: float
+    probabilities: list[float] | None = None
+    chosen: int | None = None
+    chosen_probability: float | None = None
 
 
 class Acknowledged(msgspec.Struct, tag="answer"):

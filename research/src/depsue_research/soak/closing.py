@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, Mask
+from depsue.data.requests import Requests
+from depsue.serving.brought import unpacked
 from depsue.serving.served import ServedPolicy
 from depsue_research.soak.book import (
     Acknowledged,
@@ -188,18 +190,28 @@ def _equal(books: Closing) -> Iterator[str]:
 
 
 def _journal_known(books: Closing) -> Iterator[str]:
-    """What a service put into its journal it knows, also after a restart, while it is there."""
+    """What a service put into its journal it knows, also after a restart, while it is there.
+
+    What went into the journal is told by its reason. A stop is another reason for pi0: then the
+    first decision may be in the store, which a service that was killed cannot ask. But in one life
+    it remembers either.
+    """
+    faults = books.books.of(Fault)
     for service, outages in enumerate(books.outages):
+        kills = [each.began for each in faults if each.kind == "killed" and each.service == service]
         for outage in outages:
-            ids = defaultdict(set)
+            journalled, in_life = defaultdict(set), defaultdict(set)
             for id, answer in books.first.items():
                 asked = books.asks[answer.request]
                 within = outage.began < asked.at and answer.ended < outage.ended
-                # a stop is another reason for pi0, and then the decision may be in the store
-                journalled = "store of decisions is gone" in books.rows.get(id, {}).get("why", "")
-                if within and journalled and asked.keyed and answer.sent_to == [service]:
-                    ids[answer.request].add(id)
-            for request, both in ids.items():
+                if not within or not asked.keyed or answer.sent_to != [service]:
+                    continue
+                if "store of decisions is gone" in books.rows.get(id, {}).get("why", ""):
+                    journalled[answer.request].add(id)
+                if not any(asked.at <= at <= answer.ended for at in kills):
+                    in_life[answer.request].add(id)
+            for request in journalled.keys() | in_life.keys():
+                both = max(journalled[request], in_life[request], key=len)
                 if len(both) > 1:
                     yield f"{request} was answered {' and '.join(sorted(both))} in one outage"
 
@@ -361,20 +373,46 @@ def _drawn(books: Closing) -> tuple[list[dict[str, Any]], FloatArray]:
     at = np.array([place[row["context"]] for row in rows])
     by_policy = np.array([row["decided_by"] == "policy" for row in rows])
     p = np.where(by_policy[:, None], own[at], base[at]).astype(np.float64)
+    few = [k for k, row in enumerate(rows) if row["candidates"] is not None]
+    for k, chances in zip(few, _among([rows[k] for k in few], by_policy[few], served), strict=True):
+        p[k] = chances
     for k, row in enumerate(rows):
-        if row["candidates"] is not None:
-            among = np.zeros(p.shape[1], dtype=bool)
-            among[json.loads(row["candidates"])] = True
-            rest = np.where(among, p[k], 0.0)
-            p[k] = rest / rest.sum() if rest.sum() > 0 else among / among.sum()
+        if _is_callers(row):  # who drew it before asking
+            p[k] = 0.0
+            p[k, row["chosen"]] = 1.0
     return rows, p
+
+
+def _is_callers(row: Mapping[str, Any]) -> bool:
+    """Whether pi0's own choice was shown, as the caller brought it."""
+    return row["decided_by"] == "pi0" and row.get("chosen") is not None
+
+
+def _among(
+    rows: Sequence[Mapping[str, Any]], by_policy: Mask, served: ServedPolicy
+) -> Iterator[FloatArray]:
+    """(A,) the probabilities that each decision with candidates must have been drawn with."""
+    if not rows:
+        return
+    contexts = served.reader.contexts([json.loads(row["context"]) for row in rows])
+    sets = unpacked([row["candidates"] for row in rows])
+    own, base, why = served.over(Requests(contexts, sets))
+    for k, table in enumerate(np.where(by_policy[:, None], own, base)):
+        chances = np.zeros(len(served.ids))
+        items = sets.items[sets.starts[k] : sets.starts[k + 1]]
+        chances[items] = table[: len(items)]
+        if why[k] and rows[k]["pi0"] is not None:  # pi0 is what the caller brought
+            brought = unpacked([rows[k]["candidates"]], [rows[k]["pi0"]])
+            chances[items] = 0.0 if brought.pi0 is None else brought.pi0
+        yield chances
 
 
 def _propensities(books: Closing) -> Iterator[str]:
     rows, p = _drawn(books)
     for k, row in enumerate(rows):
-        if not math.isclose(p[k, row["action"]], row["propensity"], rel_tol=1e-3, abs_tol=1e-6):
-            yield f"{row['id']}: {row['propensity']:.6f}, computed {p[k, row['action']]:.6f}"
+        drawn = row["p_chosen"] if _is_callers(row) else p[k, row["action"]]
+        if not math.isclose(drawn, row["propensity"], rel_tol=1e-3, abs_tol=1e-6):
+            yield f"{row['id']}: {row['propensity']:.6f}, computed {drawn:.6f}"
 
 
 def _frequencies(books: Closing) -> Iterator[str]:
