@@ -37,6 +37,7 @@ bench: $(VENV)/.installed  ## Algorithm 1 as written against ours; bounds and th
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/monitor.py
+	$(BIN)/python benchmarks/candidates.py
 
 $(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
