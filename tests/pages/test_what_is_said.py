@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,9 @@ def test_metrics_status_and_pages_agree(visit: Browser, traffic: Traffic) -> Non
     live = visit.get(f"{SPRING}.json").json["live"]
     assert live["status"] == status
     assert visit.get("/index.json").json["campaigns"][1]["verdict"] == "" != live["verdict"]
-    assert visit.get("/index.json").json["campaigns"][0]["verdict"] == live["verdict"]
+    card = visit.get("/index.json").json["campaigns"][0]
+    assert card["verdict"] == live["verdict"] and card["asks"] == live["asks"] != ""
+    assert escape(live["asks"]) in visit.get("/").text
     lines = dict(
         line.rsplit(" ", 1) for line in visit.get("/metrics").text.splitlines() if line[0] != "#"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -333,6 +334,19 @@ def test_promises_share_one_delta() -> None:
     assert part.share == 1 and part.log_evidence > math.log(1 / 0.01)
     assert "evidence" in part.words and "the policy must earn" in part.words
     assert propensities.share == 0 and not propensities.refuted
+
+
+def test_words_of_a_stop_tell_the_evidence_at_the_stop() -> None:
+    """Rewards that recover in the same look lower the evidence again; the reason stays true."""
+    p_pi0 = np.where(np.arange(2500) < 500, 0.6, 0.2)  # what is shown suits pi0, then the policy
+    evidence = EpochEvidence([floor_part()], delta=0.01, length=1000)
+    evidence.add(replace(rows(np.ones(2500)), p_pi0=p_pi0))
+    part = evidence.parts[0]
+    assert part.refuted and part.log_evidence < math.log(200)
+    after = evidence.stopped_after
+    found = re.search(r"evidence reached ([0-9.,]+) of 200 after ([0-9,]+) decisions", part.words)
+    assert found, part.words
+    assert float(found[1].replace(",", "")) >= 199 and found[2] == f"{after:,}"
 
 
 def test_a_unit_has_one_value_in_a_cycle() -> None:

@@ -24,6 +24,7 @@ from depsue.pages.jobs import Job, Task
 from depsue.pages.live import (
     Live,
     NewItems,
+    asks,
     decided,
     live_of,
     new_items,
@@ -72,8 +73,8 @@ class Glance:
     Args:
         name, path: of it.
         round: k of K, or over.
-        verdict, decided: who decides now, and who made the newest decisions; "" where the campaign
-            is not served here.
+        verdict, decided, asks: who decides now, who made the newest decisions, and what the state
+            asks of a reader; "" where the campaign is not served here.
         headline, deployed: where the ledger says that it stands, a sentence each.
         promises: the floors, in words.
         floor: the mean reward that the first promise asks for.
@@ -87,6 +88,7 @@ class Glance:
     round: str = ""
     verdict: str = ""
     decided: str = ""
+    asks: str = ""
     headline: str = ""
     deployed: str = ""
     promises: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def glance(story: Story, service: Service | None) -> Glance:
         round=at_round(story),
         verdict="" if status is None else verdict(status),
         decided="" if service is None else decided(recent_of(service)),
+        asks="" if status is None else asks(status),
         headline=words.headline,
         deployed=words.deployed,
         promises=tuple(f"{promise.name} {promise.floor}" for promise in story.settings.promises),

@@ -399,7 +399,7 @@ class EpochEvidence:
         """Decisions so far."""
         self.stopped_after: int | None = None
         """Decisions after which the evidence first was enough; None if it never was."""
-        self._loudest: set[str] = set()
+        self._stopped_by: dict[str, tuple[int, float]] = {}
         self._origin: float | None = None
         self._cycle = 0
         self._holdout: float | None = None  # of the first decision of the cycle
@@ -440,12 +440,13 @@ class EpochEvidence:
         path = self._propensities.add(places, self.n + audited, rows.wrong)
         paths[self._propensities.name] = _by_row(len(rows), audited, before, path)
         if rows.wrong:  # one wrong propensity is no matter of chance
-            self._stop(len(rows), self._propensities.name)
+            self._stop(len(rows), self._propensities.name, math.inf)
         total = np.logaddexp.reduce(list(paths.values()), axis=0) + math.log(self._weight)
         enough = np.flatnonzero(~(total < self._threshold))
         if len(enough):
             row = int(enough[0])
-            self._stop(row + 1, max(paths, key=lambda name: float(paths[name][row])))
+            loudest = max(paths, key=lambda name: float(paths[name][row]))
+            self._stop(row + 1, loudest, float(paths[loudest][row]))
 
     def _add_cycles(self, rows: JudgedRows, values: Sequence[tuple[IntArray, FloatArray]]) -> None:
         whole = [(part, *pair) for part, pair in zip(self._floors, values, strict=True)
@@ -501,11 +502,11 @@ class EpochEvidence:
         logs = [part.log_evidence for part in parts]
         total = float(np.logaddexp.reduce(logs)) + math.log(self._weight)
         if not total < self._threshold:
-            self._stop(row, parts[int(np.argmax(logs))].name)
+            self._stop(row, parts[int(np.argmax(logs))].name, max(logs))
 
-    def _stop(self, row: int, name: str) -> None:
-        self._loudest.add(name)
+    def _stop(self, row: int, name: str, log_evidence: float) -> None:
         after = self.n + row
+        self._stopped_by.setdefault(name, (after, log_evidence))
         self.stopped_after = after if self.stopped_after is None else min(after, self.stopped_after)
 
     @property
@@ -525,10 +526,9 @@ class EpochEvidence:
         return tuple(self._part(part) for part in self._parts)
 
     def _part(self, part: EvidencePart) -> PartEvidence:
-        log_evidence, refuted = part.log_evidence, part.name in self._loudest
+        log_evidence, refuted = part.log_evidence, part.name in self._stopped_by
         alone = math.log(1 / (self._weight * self.delta))
         share = 1.0 if refuted else min(max(log_evidence / alone, 0.0), 1.0)
-        evidence = math.exp(min(log_evidence, 700.0))
         return PartEvidence(
             name=part.name,
             clock=part.clock,
@@ -536,8 +536,27 @@ class EpochEvidence:
             log_evidence=log_evidence,
             share=share,
             refuted=refuted,
-            words=f"{part.words}; evidence {evidence:.3g} of {math.exp(alone):,.0f}",
+            words=f"{part.words}; {self._words(part.name, log_evidence, alone)}",
         )
+
+    def _words(self, name: str, log_evidence: float, alone: float) -> str:
+        """How much evidence a part has; once it stopped the policy, how much it had then."""
+        limit = f"{math.exp(alone):,.0f}"
+        if name not in self._stopped_by:
+            return f"evidence {_in_digits(log_evidence)} of {limit}"
+        after, then = self._stopped_by[name]
+        if math.isinf(then):
+            return "one wrong propensity is enough"
+        others = "" if then >= alone else ", enough with that of the other tests"
+        return f"evidence reached {_in_digits(then)} of {limit} after {after:,} decisions{others}"
+
+
+def _in_digits(log_evidence: float) -> str:
+    """A number of three digits, or a whole one, or 'over 10^9'."""
+    if not log_evidence < math.log(1e9):
+        return "over 1,000,000,000"
+    evidence = math.exp(log_evidence)
+    return f"{evidence:,.0f}" if evidence >= 1000 else f"{evidence:.3g}"
 
 
 def _by_row(n: int, at: IntArray, before: float, path: FloatArray) -> FloatArray:
