@@ -44,7 +44,8 @@ def test_a_reward_model_is_the_same(name: str, older: Path, tmp_path: Path) -> N
     expected = facts["models"][name]
     model = BaseRewardModel.load(older / "models" / name)
     assert hash_of(model) == expected["hash"]
-    np.testing.assert_array_equal(model.predict(contexts), expected["predictions"])
+    # a product in single precision is rounded otherwise by other processors, in its last digit
+    np.testing.assert_allclose(model.predict(contexts), expected["predictions"], rtol=1e-6)
     model.save(tmp_path / "again")
     assert hash_of(BaseRewardModel.load(tmp_path / "again")) == expected["hash"]
 
