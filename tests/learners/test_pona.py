@@ -93,7 +93,8 @@ def test_lcpi_weights_can_be_negative() -> None:
 
 def test_lcpi_is_exact_on_candidate_sets() -> None:
     q = rewards_of(1)
-    lists = [[0, 2, 3, 4, 6, 9, 12, 13, 16], [1, 2, 4, 6, 7, 8, 12, 17], [0, 3, 5, 7, 8, 11, 13, 14, 15]]
+    first, second = [0, 2, 3, 4, 6, 9, 12, 13, 16], [1, 2, 4, 6, 7, 8, 12, 17]
+    lists = [first, second, [0, 3, 5, 7, 8, 11, 13, 14, 15]]
     pi0 = [np.where(NOVEL[items], 0.0, 1.0) / (~NOVEL[items]).sum() for items in lists]
     sets = Candidates.of_lists(lists, pi0)
     rows = [(x, a) for x, items in enumerate(lists) for a in items if not NOVEL[a]]

@@ -7,8 +7,9 @@ row the weight
     (sum over a of pi(a|x) v(a))' G+ v(a_i),    G = E_pi0[v(a) v(a)' | x].
 
 If q(x, .) is a sum of functions of such combinations, and v of every new action is a linear
-combination of those that pi0 shows at x, its mean is V(pi) exactly, new actions included. DR learns among the actions that were logged.
-Weights of LCPI can be negative: no bound of this package takes them, and PONA promises nothing.
+combination of those that pi0 shows at x, its mean is V(pi) exactly, new actions included. DR learns
+among the actions that were logged. Weights of LCPI can be negative: no bound of this package takes
+them, and PONA promises nothing.
 """
 
 from __future__ import annotations
