@@ -11,8 +11,7 @@ from depsue.data import Catalogue, LoggedData
 from depsue.errors import ConfigError, DataError, FileError
 from depsue.policies import ScoreTable
 from depsue.rewards import CQL, MlpRewardModel, OwnRewardModel, RewardSettings, fit_rewards
-from depsue.rewards.fitting import Adam
-from depsue.rewards.mlp import AllPairs, BatchedMlp
+from depsue.rewards.mlp import Adam, AllPairs, BatchedMlp
 from depsue.world import SyntheticSettings, World, synthetic_world
 
 QUICK = RewardSettings(max_epochs=8)

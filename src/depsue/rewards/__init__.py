@@ -1,9 +1,8 @@
 """Reward models: the bootstrapped ensemble, CQL, a linear one, their blend, and a team's own."""
 
 from depsue.rewards.base import CQL, BaseRewardModel, RewardSettings
-from depsue.rewards.fitting import fit_rewards, heldout_split
 from depsue.rewards.linear import LinearRewardModel, fit_linear
-from depsue.rewards.mlp import FitReport, MlpRewardModel
+from depsue.rewards.mlp import FitReport, MlpRewardModel, fit_rewards, heldout_split
 from depsue.rewards.simple import Blend, OwnRewardModel
 
 __all__ = [
