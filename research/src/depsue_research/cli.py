@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +23,7 @@ import typer
 from depsue.errors import ConfigError, DepsueError, require
 
 if TYPE_CHECKING:
-    from depsue_research.paper.cells import CellStore, Result
+    from depsue_research.paper.cells import Cell, CellStore, Result
     from depsue_research.paper.recipe import Recipe
     from depsue_research.paper.sweep import OnResult, SweepProgress
 
@@ -207,6 +207,62 @@ def options(
     from depsue_research.paper.options import options_table
 
     _print_and_keep(options_table(data, level, seed), out)
+
+
+@app.command()
+def readings(
+    file: Annotated[
+        Path | None, typer.Option(help="Readings of your own; default: those of MovieLens.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the data set's files; default $DEPSUE_DATA.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="Only these readings, e.g. weak-q.")] = None,
+    seeds: Annotated[
+        str, typer.Option(help="Which seeds: 100-102, or 100,103; a number alone says how many.")
+    ] = "100-101",
+    levels: Annotated[str | None, typer.Option(help="Only these betas, e.g. -24,0,24.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these rows, e.g. opg_mean,depsue_1.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Gradient steps; the paper's: 10,000.")
+    ] = None,
+    bound_every: Annotated[int, typer.Option(min=1, help="Steps between bounds.")] = 100,
+    workers: Annotated[int, typer.Option(min=1, max=512, help="Processes.")] = 2,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the cells of each reading, and readings.md.")
+    ] = Path("readings"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Which reading of the paper comes closest to its tables: the same cells under each.
+
+    Finished cells are kept, so the same command goes on where it was interrupted.
+    """
+    from depsue.files import writable_folder
+    from depsue_research.paper import readings as search
+    from depsue_research.paper.recipe import recipe_folder
+    from depsue_research.paper.sweep import in_processes, sweep
+
+    path = file or recipe_folder() / "readings" / "movielens.toml"
+    chosen = search.only(search.load_readings(path), only.split(",") if only else None)
+    chosen = [replace(r, recipe=r.recipe.with_options(steps=steps)) for r in chosen]
+    engine, wanted = in_processes(workers), seeds_of(seeds)
+
+    def run(recipe: Recipe, store: CellStore) -> Mapping[Cell, Result]:
+        with _progress(recipe, store, not quiet) as on_result:
+            return sweep(recipe, wanted, store, engine, data=data, on_result=on_result)
+
+    rows = tuple(methods.split(",")) if methods else tuple(search.CLOSE)
+    distances = search.search(
+        chosen,
+        writable_folder(out),
+        run,
+        levels=_numbers(levels),
+        methods=rows,
+        bound_every=bound_every,
+    )
+    _print_and_keep(iter(search.table(distances, chosen)), out / "readings.md")
 
 
 @app.command()
