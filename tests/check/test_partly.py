@@ -71,13 +71,14 @@ def test_a_skeleton_where_the_guess_fails(odd: pl.DataFrame, tmp_path: Path) -> 
     logs, path = tmp_path / "logs.parquet", tmp_path / "m.toml"
     odd.write_parquet(logs)
     failed = CliRunner().invoke(app, ["check", str(logs), "--write-mapping", str(path)])
-    assert failed.exit_code == 2 and "to fill in" in failed.output
+    assert isinstance(failed.exception, ConfigError) and "to fill in" in str(failed.exception)
     text = path.read_text()
     assert 'action = "?"' in text and 'reward = "click"' in text
     assert all(f'# "{name}"' in text for name in odd.columns)
     unfilled = CliRunner().invoke(app, ["check", str(logs), "--mapping", str(path)])
-    assert unfilled.exit_code == 2 and "'?'" in unfilled.output
-    filled = text.replace('"?"', '"widget"', 1).replace('"?"', '"chance"')
+    assert isinstance(unfilled.exception, DataError) and "'?'" in str(unfilled.exception)
+    filled = text.replace('action = "?"', 'action = "widget"')
+    filled = filled.replace('propensity = "?"', 'propensity = "chance"')
     path.write_text(filled)
     done = CliRunner().invoke(app, ["check", str(logs), "--mapping", str(path)])
     assert done.exit_code == 0, done.output
