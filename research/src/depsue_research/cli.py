@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from depsue.errors import ConfigError, DepsueError, require
+from depsue_research import real_data
 
 if TYPE_CHECKING:
     from depsue_research.paper.cells import CellStore, Result
@@ -250,29 +251,9 @@ def audit(
     page.write(every, folder, (replications, campaigns))
 
 
-@app.command()
-def upworthy(
-    data: Annotated[
-        Path | None,
-        typer.Option(help="The archive's file, or its folder; default below $DEPSUE_DATA."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for logs.parquet and items.parquet.")] = Path(
-        "upworthy"
-    ),
-    each: Annotated[int, typer.Option(min=1, help="Impressions of a test in these logs.")] = 1000,
-    rows: Annotated[int, typer.Option(min=0, help="Decisions of a round; 0 for no rounds.")] = (
-        400_000
-    ),
-    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
-) -> None:
-    """The Upworthy headline tests: which weeks were broken, and a campaign of three rounds."""
-    from depsue.files import writable_folder
-    from depsue_research.data_files import data_folder
-    from depsue_research.upworthy import read_upworthy, story
-
-    tests = read_upworthy(data_folder("upworthy", data))
-    for line in story(tests, writable_folder(out), each, rows, seed):
-        typer.echo(line)
+app.command()(real_data.upworthy)
+app.command("upworthy-study")(real_data.upworthy_study)
+app.command()(real_data.routers)
 
 
 @app.command()
