@@ -199,7 +199,7 @@ def last_mean(name: str, method: str, judge: str, key: str, **only: Any) -> floa
         for cell in cells(name)
         if cell["method"] == method and all(cell[k] == value for k, value in only.items())
     ]
-    return sum(mine) / len(mine)
+    return float(sum(mine) / len(mine))
 
 
 REPRODUCED = "the commands of docs/results/README.md"
