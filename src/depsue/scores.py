@@ -17,6 +17,7 @@ from depsue.data.checks import FloatArray, Mask, finite_matrix
 from depsue.data.keys import RowIndex
 from depsue.errors import CannotBeSaved, ModelMissing, PolicyError, require, short
 from depsue.onnx import OnnxScores
+from depsue.plural import counted
 from depsue.savable import State, states_of
 
 Scores: TypeAlias = Callable[[FloatArray], Any]
@@ -59,6 +60,14 @@ class ScoreTable:
 
     def __call__(self, contexts: FloatArray) -> FloatArray:
         """(m, A) the scores of known contexts."""
+        wide, known_wide = np.shape(contexts)[1], self.contexts.shape[1]
+        require(
+            wide == known_wide,
+            "a score table answers only for contexts with the columns that it was made for",
+            found=f"contexts of {counted(wide, 'column')}, the table has {known_wide}",
+            cure="declare in the mapping which columns are the context, or make the table again",
+            error=PolicyError,
+        )
         rows, known = self._index.find(contexts)
         unknown = np.flatnonzero(~known)
         require(

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from depsue_research.arguments import seeds_of
+
 SEEDS = typer.Option(help="How many seeds (5 means 0 to 4), or which: 3-7, or 0,4,9.")
 
 
@@ -60,7 +62,6 @@ def upworthy_study(
     Finished cells are lines of cells.jsonl and are not run again.
     """
     from depsue.files import writable_folder
-    from depsue_research.cli import seeds_of
     from depsue_research.data_files import data_folder
     from depsue_research.rivals import RivalSettings
     from depsue_research.upworthy import read_upworthy
@@ -98,7 +99,6 @@ def routers(
     Finished cells are lines of cells.jsonl and are not run again.
     """
     from depsue.files import writable_folder
-    from depsue_research.cli import seeds_of
     from depsue_research.data_files import data_folder
     from depsue_research.rivals import RivalSettings
     from depsue_research.routing import study, write_page

@@ -165,6 +165,7 @@ def _shared_rows(ledger: Ledger, name: str) -> list[str]:
         return []
     names = ", ".join(others)
     if read:
+        names = ", ".join(ledger.read_elsewhere(name))
         return [
             f"warning: a verdict of {names} has read these rows: this campaign cannot be certified "
             "on them; give rows that were logged since"
