@@ -30,8 +30,8 @@ app = typer.Typer(
 
 for command in (commands.reproduce, commands.report, commands.options, commands.readings):
     app.command()(command)
-for command in (real_data.upworthy, real_data.upworthy_study, real_data.routers):
-    app.command()(command)
+for study in (real_data.upworthy, real_data.upworthy_study, real_data.routers):
+    app.command()(study)
 
 
 def main() -> None:
