@@ -374,7 +374,7 @@ class RecordedCampaign:
             return "rows of some items were dropped from the logs"
         if any(seen.erased for seen in self.ledger.observations(self.name)):
             return "rows were erased on request of users"
-        if others := self.ledger.read_elsewhere(self.name):
+        if others := self.ledger.read_elsewhere(self.name, since=1):
             return f"verdicts of {', '.join(others)} have read rows of these rounds"
         return ""
 
