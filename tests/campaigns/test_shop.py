@@ -68,7 +68,7 @@ def test_items_may_arrive_and_go_where_pi0_is_known_by_its_choice(tmp_path: Path
     write_items(shop.catalogue, tmp_path / "items.parquet")
     explore = replace(EXPLORE, deployments=2)
     campaign = create("shop", tmp_path / "0.parquet", tmp_path / "items.parquet", pi0="chosen",
-                      settings=CampaignSettings(explore), by="ana", home=tmp_path / "c")  # fmt: skip
+                      settings=CampaignSettings(explore), by="ana", home=tmp_path)  # fmt: skip
     campaign.train()
     campaign.certify()
     policy = campaign.policy(1, campaign.deploy().policy_hash)
