@@ -366,8 +366,7 @@ class MonitorRun:
     erased: int = 0
 
     def __post_init__(self) -> None:
-        ways: tuple[Weighing, ...] = ("items", "holdout")
-        ways = ways if self.settings.holdout > 0 else ways[:1]
+        ways: tuple[Weighing, ...] = ("items", "holdout")  # the share may be turned at any time
         mapping = self.served.mapping
         floors = [
             FloorPart(
