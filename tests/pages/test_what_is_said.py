@@ -66,6 +66,13 @@ def test_after_a_stop_the_page_says_that_pi0_decides(visit: Browser, traffic: Tr
         "Of the last 1,000 decisions, the current policy (pi0) in its place made 1,000. None "
         "showed a new item."
     )
+    before = "80% of the traffic is on the policy, 20% on pi0 (the holdout)."
+    stopped = (
+        "All of the traffic is on your current policy (pi0). Once the new policy decides again, it "
+        "has 80% of the traffic again, 20% on pi0 (the holdout)."
+    )
+    assert live["traffic"] == stopped and before not in visit.get(SPRING).text
+    assert stopped in visit.get(f"{SPRING}/share").text
     for path in (SPRING, "/"):
         page = visit.get(path).text
         assert live["verdict"] in page and live["decided"] in page

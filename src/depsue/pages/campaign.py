@@ -29,6 +29,7 @@ from depsue.pages.live import (
     live_of,
     new_items,
     recent_of,
+    traffic,
     verdict,
 )
 from depsue.pages.plan_report import PlanResult, plan_result
@@ -305,7 +306,7 @@ def action_page(
     share = form.get("share", "")
     if service is not None and action == "share":
         now = f"{100 * service.traffic.share:.6g}"
-        state = f"{now}% of the traffic is on the policy."
+        state = traffic(service.status)
         possible, share = True, form.get("share", now)
     elif service is not None:
         standing = service.status.stops

@@ -189,6 +189,14 @@ def traffic(status: ServiceStatus) -> str:
     words = f"{percent(status.share)} of the traffic is on the policy{rest}."
     if status.share == 0:
         words = "The policy is a shadow: pi0 decides, and what the policy would have shown is kept."
+    if status.decides.fallback or status.decides.who == "nobody":
+        now = "All of the traffic is on your current policy (pi0)."
+        if status.decides.who == "nobody":
+            now = "All requests are refused."
+        later = f"it has {percent(status.share)} of the traffic again{rest}"
+        if status.share == 0:
+            later = "it is a shadow: what it would have shown is kept"
+        words = f"{now} Once the new policy decides again, {later}."
     if status.shares:
         last = status.shares[-1]
         words += f" Since {utc(last.at)} UTC, by {last.by}: {last.reason.rstrip('.')}."
@@ -208,6 +216,8 @@ def ramp_words(ramp: RampStatus) -> str:
 def asks(status: ServiceStatus) -> str:
     """What the state asks of a reader."""
     state = status.state
+    if status.decides.who == "nobody":
+        return "Requests are answered again by themselves as soon as decisions can be stored."
     if status.share == 0 and state is MonitorState.WAITING:
         return "A shadow shows nothing, so there is nothing to judge. Put a share of traffic on it."
     if state is MonitorState.WAITING:
