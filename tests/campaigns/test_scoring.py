@@ -77,7 +77,7 @@ def _decide(export: Export, policy: Any, shop: Shop, k: int) -> None:
     if few.sets.pi0 is not None:
         with pytest.raises(PolicyError, match="must bring pi0's probabilities"):
             ask([row], draws)
-        row[names.probabilities] = few.sets.pi0.tolist()
+        row[str(names.probabilities)] = few.sets.pi0.tolist()
     if policy.rests_on_choice:
         with pytest.raises(ConfigError, match="a decision begins with its choice"):
             export.decide([row], draws)

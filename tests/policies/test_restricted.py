@@ -56,7 +56,12 @@ def test_pi0_known_by_its_choice_keeps_its_share_when_items_arrive_or_go() -> No
     assert arrived.rests_on_choice
     # the new item 5 is never drawn; a request in which no other is new is pi0's
     np.testing.assert_allclose(arrived.pi0_share(requests), [0.75, 0.75, 1, 0.75])
-    besides = [[0, 0, 0.25, 0], [0, 0.125, 0.125, 0], [0, 0, 0, 0], [0, 0, 0.25, 0]]
+    besides: list[list[float]] = [
+        [0, 0, 0.25, 0],
+        [0, 0.125, 0.125, 0],
+        [0, 0, 0, 0],
+        [0, 0, 0.25, 0],
+    ]
     np.testing.assert_allclose(arrived.besides_pi0(requests), besides)
     np.testing.assert_allclose(gone.pi0_share(requests), [1, 0.75, 1, 0.75])
     np.testing.assert_allclose(gone.besides_pi0(requests)[1], [0, 0, 0.25, 0])
