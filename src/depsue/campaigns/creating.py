@@ -21,6 +21,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
 from depsue.diagnostics.drawn_by import require_drawn_by
+from depsue.diagnostics.unit_rows import require_testable
 from depsue.errors import require
 from depsue.exploration.rounds import require_countable
 from depsue.exploration.settings import ExploreSettings
@@ -90,7 +91,8 @@ def create(
     first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files))
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
     require_countable(explore, rows)
-    declared_units(rows, explore.units)
+    if declared_units(rows, explore.units) == "all rows":
+        require_testable(policy)
     require_drawn_by(policy, rows)
     hash = required_hash(policy)
     terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)
