@@ -32,7 +32,7 @@ from depsue.campaigns.observing import (
     taken_in_before,
     too_few,
 )
-from depsue.campaigns.recorded import RecordedCampaign
+from depsue.campaigns.recorded import MOST_OF_THEM, RecordedCampaign
 from depsue.campaigns.records import CandidateFacts, RoundLength
 from depsue.certificates import Certificate, Registration, declared_units
 from depsue.data.catalogue import Catalogue
@@ -49,9 +49,6 @@ from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, Obse
 from depsue.policies import BasePolicy, save
 from depsue.progress import Watch, silent
 from depsue.savable import required_hash
-
-MOST_OF_THEM = 0.99
-"""Share of a round's rows that must be among those which are said to add to it."""
 
 
 class Campaign(RecordedCampaign):
@@ -74,9 +71,10 @@ class Campaign(RecordedCampaign):
         state = self.state()
         inputs = state.inputs(self.decisions(state))
         folds = inputs.folds
-        require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
+        within = state.settings.factor
+        require_propensities(folds.learn, folds.select, logging_policy=inputs.base, within=within)
         refuted = state.refuted
-        self.notes = (*too_few(folds), *assumptions_on_refuted(refuted))
+        self.notes = (*too_few(folds), *assumptions_on_refuted(refuted), *state.spoken)
         if any(top.is_r_max for top in inputs.ceilings.values()):
             self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
@@ -88,6 +86,7 @@ class Campaign(RecordedCampaign):
             *assumptions_on_items(self.summaries()[k - 1]),
             *assumptions_on_outside(self.pi0),
             *assumptions_on_refuted(refuted),
+            *(f"fact: {words}" for words in state.spoken),
         )
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue
@@ -481,7 +480,7 @@ class Campaign(RecordedCampaign):
             return
         refuted, debts, reasons = self.refuted(), {}, []
         explore = self.settings.explore
-        if explore.safety == "cumulative" or explore.no_drift:
+        if explore.safety == "cumulative" or explore.no_drift or explore.assume:
             try:
                 state = self.state()
                 credits = state.inputs(self.decisions(state)).credits
@@ -497,6 +496,8 @@ class Campaign(RecordedCampaign):
             rests = certificate.spent.ceilings or certificate.strata
             if NO_DRIFT in refuted and rests:
                 reasons.append("it rests on no_drift, which was refuted")
+            if certificate.assumed is not None and str(certificate.assumed.rung) in refuted:
+                reasons.append(f"it rests on {certificate.assumed.rung}, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
         require(

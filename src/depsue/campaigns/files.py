@@ -136,7 +136,7 @@ class CampaignFiles:
         """The catalogue of round k; an items file like the team's own."""
         items = read_items(self._intact(k, ITEMS), id="id").catalogue
         features = None if items.features is None else np.asarray(items.features)
-        return Catalogue(items.ids, items.novel, features)
+        return Catalogue(items.ids, items.novel, features, items.labels)
 
     def save_place(self, k: int, place: str) -> None:
         """Remember that the logs of round k were moved."""
@@ -233,7 +233,7 @@ def load_candidate(
     return FrozenCandidate(
         facts.ladder(old, new),
         new,
-        facts.rules(base, model),
+        facts.rules(base, model, new, catalogue, inputs.tested.registration),
         facts.expected,
         trust=facts.trust,
         model=model,

@@ -163,6 +163,7 @@ def safety_terms(
     paired: FloatArray | None,
     largest: float,
     zero: ZeroMean | None = None,
+    factor: float = 1.0,
 ) -> ConservativeTerms:
     """The terms of one promise.
 
@@ -174,9 +175,11 @@ def safety_terms(
         paired: (n,) w0 = pi0 / p, for a relative floor; None where C is a number.
         largest: the declared largest w0.
         zero: the control variate, if there is one.
+        factor: Gamma >= 1, within which the propensities of rows are right that both weights share.
     """
     clipped = np.minimum(weights, clip)
     if paired is None or promise.floor.ratio is None:
+        clipped = clipped / factor
         plain = WeightedTerms.of(clipped, rows.reward, r_max=rows.r_max, unit=rows.unit)
         return plain if zero is None else _controlled(plain, zero)
     rho = promise.floor.ratio
@@ -188,7 +191,9 @@ def safety_terms(
         cure="keep a share of pi0 in every policy that is deployed (keep), and declare 1 / share",
     )
     values = (clipped - rho * paired) * rows.reward
-    lower = -rho * largest * (1 + SINGLE) * rows.r_max
+    if factor > 1:  # at its worst: p is larger where pi gains, and smaller where it loses
+        values = np.where(values > 0, values / factor, values * factor)
+    lower = -rho * largest * (1 + SINGLE) * rows.r_max * factor
     terms = ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
     return terms if zero is None else _controlled(terms, zero)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depsue.data.catalogue import Catalogue
+from depsue.data.items import LABEL
 from depsue.data.logs import LoggedData
 from depsue.data.reading import Source
 from depsue.data.requests import Candidates
@@ -73,6 +74,7 @@ def write_items(catalogue: Catalogue, path: str | Path) -> None:
     columns: dict[str, object] = {"id": catalogue.ids, "novel": catalogue.novel}
     if catalogue.features is not None:
         columns |= {f"f{j}": column for j, column in enumerate(catalogue.features.T)}
+    columns |= {f"{LABEL}{name}": values for name, values in catalogue.labels.items()}
     _write(pl.DataFrame(columns), path)
 
 

@@ -39,6 +39,7 @@ from depsue.exploration.round import (
     certify_round,
     look_ahead,
 )
+from depsue.exploration.rung_tests import RungReport, check_rung
 from depsue.exploration.settings import ExploreSettings
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
@@ -143,13 +144,16 @@ class CampaignState:
         self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
         self._asked = bool(settings.reserve or settings.reserved or unpooled)
         self._unpooled = unpooled or _why_alone(settings, logs)
+        self.rungs: tuple[RungReport, ...] = ()
         if NO_DRIFT in self.refuted:
             self.settings = replace(settings, no_drift=False)
+        self._leave_out_refuted()
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
         folds = self._split()
         self._look_for_drift(folds)
+        self._look_at_rungs(folds)
         if folds.reserve != self._reserve(self.fixed_length):
             folds = self._split()  # refuted just now: nothing is pooled any more
         poolable = [past for past in self.earlier if past.fixed_length and folds.reserve]
@@ -233,6 +237,32 @@ class CampaignState:
         ]
         return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
+    def _look_at_rungs(self, folds: Folds) -> None:
+        """What was declared of new items is held against what these earned; refuting is for good.
+
+        Reads no certifying row of the coming verdict.
+        """
+        self.rungs = ()
+        if not self.earlier or getattr(self.pi0, "rests_on_choice", False):
+            return
+        rows, first = joined([folds.learn, folds.select]), self.earlier[0].registration
+        declared = [rung for rung in self.settings.assume if rung.about_items]
+        reports = [check_rung(rung, rows, self.base, first) for rung in declared]
+        self.rungs = tuple(report for report in reports if report is not None)
+        self.refuted |= {str(report.rung) for report in self.rungs if not report.ok}
+        self._leave_out_refuted()
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """What the newest round says of declared rungs, a sentence each."""
+        return tuple(str(report) for report in self.rungs)
+
+    def _leave_out_refuted(self) -> None:
+        """A round falls back to the next declared rung, and to nothing in the end."""
+        left = tuple(rung for rung in self.settings.assume if str(rung) not in self.refuted)
+        if left != self.settings.assume:
+            self.settings = replace(self.settings, assume=left)
+
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings and pools rest on pi0 earning what it did; where that is refuted, nothing does.
 
@@ -305,7 +335,7 @@ class CampaignState:
             served: its rows.
             policy: what drew the rows.
             registration: what the folds of these rows hang on.
-            novelty: its nu.
+            novelty: the share of its new part, at most which pi_old and pi0 give way to.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
             decisions: that were served in the round, whoever decided; None is one for each row.
@@ -417,6 +447,7 @@ class Exploration:
         value: the mean reward while it was served.
         rows: decisions served.
         drift: whether `no_drift` was refuted before this deployment; None where it was not asked.
+        rungs: what the round before said of declared rungs.
     """
 
     k: int
@@ -425,6 +456,7 @@ class Exploration:
     value: float
     rows: int
     drift: DriftReport | None = None
+    rungs: tuple[RungReport, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -457,6 +489,7 @@ class ExplorationResult:
             if d.drift is not None and not d.drift.ok:
                 lines.append(f"   drift before {d.k}: {d.drift.findings[0]}")
                 lines.append("   earlier certificates that rest on `no_drift` are refuted with it")
+            lines += [f"   before {d.k}: {report}" for report in d.rungs]
         return "\n".join(lines)
 
 
@@ -513,13 +546,14 @@ def run_exploration(
                 value=served.mean_reward(),
                 rows=len(served),
                 drift=state.drift,
+                rungs=state.rungs,
             )
         )
         state.observe(
             served,
             explored.policy,
             reads.register(served, settings.fractions, first=first),
-            novelty=explored.novelty,
+            novelty=explored.choice.part,
             certified=explored.certified,
             trust=candidate.trust,
         )
