@@ -15,8 +15,8 @@ MAX_NOVELTY = 0.5
 ROUNDS = 3
 """K, the deployments of a campaign."""
 RESERVE = 0.1
-"""Share of certifying rows that is reserved for later verdicts, with K >= 3; with K = 2 the second
-verdict gains no more than the first loses, and nothing is reserved."""
+"""Share of the certifying rows of a served round, but the last, that is reserved for later
+verdicts. pi0's first logs reserve nothing, so nothing is with K < 3."""
 SPREAD = 0.3
 """Before there are logs: standard deviation of log reward among what pi0 shows someone."""
 

@@ -19,6 +19,7 @@ from depsue.certificates import (
     Registration,
     Rules,
     certify,
+    three_folds,
 )
 from depsue.certificates.folds import reserved_rows
 from depsue.data import Catalogue, LoggedData
@@ -338,32 +339,43 @@ def test_what_pools_rest_on_is_tested_under_an_absolute_floor_too() -> None:
 
 
 POOLED = ExploreSettings(
-    deployments=3, no_drift=True, reserve=0.4, objective="most novelty", fractions=(0.25, 0.15, 0.6)
+    deployments=4, no_drift=True, reserve=0.4, objective="most novelty", fractions=(0.25, 0.15, 0.6)
 )
 
 
 @cache
-def three_rounds() -> tuple[list[LoggedData], list[Policy], list[Registration]]:
-    """Rows of three rounds, what drew them, and what their folds hang on."""
+def four_rounds() -> tuple[list[LoggedData], list[Policy], list[Registration]]:
+    """Rows of four rounds, what drew them, and what their folds hang on."""
     pi0, novel = WORLD.logging_policy, WORLD.catalogue.novel
     policies: list[Policy] = [pi0]
-    policies += [Mixture([pi0, Uniform(novel)], [1 - nu, nu]) for nu in (0.1, 0.2)]
+    policies += [Mixture([pi0, Uniform(novel)], [1 - nu, nu]) for nu in (0.1, 0.2, 0.3)]
     logs = [WORLD.deploy(policy, 4000, round=k) for k, policy in enumerate(policies)]
-    reads = Reads(secret=rng.secret(0, "three rounds"))
+    reads = Reads(secret=rng.secret(0, "four rounds"))
     first = reads.register(logs[0], POOLED.fractions)
     others = [reads.register(rows, POOLED.fractions, first=first) for rows in logs[1:]]
     return logs, policies, [first, *others]
 
 
 def at_round(
-    k: int, logs: list[LoggedData], settings: ExploreSettings = POOLED, **more: Any
+    k: int,
+    logs: list[LoggedData],
+    settings: ExploreSettings = POOLED,
+    ended: tuple[int, ...] = (),
+    **more: Any,
 ) -> tuple[CampaignState, RoundInputs]:
-    """A campaign when round k begins."""
-    _, policies, registered = three_rounds()
+    """A campaign when round k begins; those of `ended` were ended by choice."""
+    _, policies, registered = four_rounds()
+    more["fixed_length"] = 0 not in ended
     state = CampaignState(settings, policies[0], logs[0], registered[0], 0.05, **more)
     for j in range(1, k):
         state.observe(
-            logs[j], policies[j], registered[j], novelty=0.1 * j, certified=False, trust=1.0
+            logs[j],
+            policies[j],
+            registered[j],
+            novelty=0.1 * j,
+            certified=False,
+            trust=1.0,
+            fixed_length=j not in ended,
         )
     return state, state.inputs(4000)
 
@@ -371,7 +383,7 @@ def at_round(
 def turned(rows: LoggedData, registration: Registration, verdict: int) -> LoggedData:
     """The rows with other rewards in those that are reserved for a verdict."""
     marked = replace(rows, columns={"place": np.arange(len(rows))})
-    slices = reserved_rows(marked, registration, (verdict, 3), 0.4)
+    slices = reserved_rows(marked, registration, (verdict, 4), 0.4)
     assert slices is not None
     reward = rows.reward.copy()
     place = slices[1].columns["place"]
@@ -388,21 +400,16 @@ def fixed_by(candidate: FrozenCandidate) -> str:
     return CandidateFacts.fixed_by(candidate, pi0_policy="", certain_policy=None).hash
 
 
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("k", [2, 3, 4])
 def test_reserved_rows_decide_nothing_before_their_verdict(k: int) -> None:
-    logs, _, registered = three_rounds()
-    others = [*(turned(logs[j], registered[j], 3) for j in range(2)), logs[2]]
+    logs, _, registered = four_rounds()
+    others = [logs[0], *(turned(logs[j], registered[j], 4) for j in (1, 2)), logs[3]]
     one, two = at_round(k, logs), at_round(k, others)
-    assert one[0].ceilings == {
-        name: replace(ceiling, data=logs[0].hash) for name, ceiling in two[0].ceilings.items()
-    }
+    assert one[0].ceilings == two[0].ceilings
     assert one[0].drift is not None and str(one[0].drift) == str(two[0].drift)
-    changed = two[0].ceilings["reward"]
-    candidates = [
-        frozen(state, replace(inputs, ceilings={"reward": changed})) for state, inputs in (one, two)
-    ]
+    candidates = [frozen(*one), frozen(*two)]
     assert fixed_by(candidates[0]) == fixed_by(candidates[1])
-    if k == 3:  # their own verdict reads them
+    if k == 4:  # their own verdict reads them
         rounds = [inputs.pool for _, inputs in (one, two)]
         assert all(pool is not None and len(pool.folds.strata) == 3 for pool in rounds)
         certificates = [
@@ -410,20 +417,37 @@ def test_reserved_rows_decide_nothing_before_their_verdict(k: int) -> None:
             for candidate, (_, inputs) in zip(candidates, (one, two), strict=True)
         ]
         assert len({certificate.verdicts[0].mean for certificate in certificates}) == 2
-        assert certificates[0].reserve == 0.4 and certificates[0].group == (3, 3)
+        assert certificates[0].reserve == 0.4 and certificates[0].group == (4, 4)
 
 
 def test_what_its_verdict_has_read_teaches() -> None:
-    logs, _, registered = three_rounds()
-    others = [turned(logs[0], registered[0], 2), *logs[1:]]
-    assert fixed_by(frozen(*at_round(3, logs))) != fixed_by(frozen(*at_round(3, others)))
+    logs, _, registered = four_rounds()
+    others = [logs[0], turned(logs[1], registered[1], 3), *logs[2:]]
+    assert fixed_by(frozen(*at_round(4, logs))) != fixed_by(frozen(*at_round(4, others)))
+
+
+def test_the_first_logs_reserve_nothing() -> None:
+    logs, _, registered = four_rounds()
+    _, first = at_round(1, logs)
+    whole = three_folds(logs[0], registered[0])
+    assert len(first.folds.certify) == len(whole.certify) and first.folds.reserve == 0.0
+    _, second = at_round(2, logs)
+    assert second.pool is None and second.words_on_unpooled == ()
+    assert second.folds.reserve == 0.4
+    for k in (2, 3, 4):
+        _, inputs = at_round(k, logs)
+        assert len(inputs.earlier[0]) == len(logs[0])  # all of them teach
+    assert inputs.pool is not None
+    assert [stratum.round for stratum in inputs.pool.folds.strata] == [1, 2, 3]
 
 
 WHY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no_drift": ({"no_drift": False}, {}, "it is not declared that nothing drifts"),
+    "rounds": ({"deployments": 2}, {}, "the first logs reserve nothing"),
     "cumulative": ({"safety": "cumulative"}, {}, "all rows served are in the account"),
     "refuted": ({}, {"refuted": ["no_drift"]}, r"(no_drift) is refuted"),
-    "ended": ({}, {"fixed_length": False}, "those of round 0, which was ended by choice"),
+    "ended": ({}, {"ended": (1,)}, "those of round 1, which was ended by choice"),
+    "newest ended": ({}, {"ended": (2,)}, "the newest round was ended by choice"),
     "items": ({}, {"unpooled": "the items have changed"}, "the items have changed"),
     "not asked": ({"reserve": 0.0}, {}, ""),
 }
@@ -432,20 +456,28 @@ WHY: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("why", WHY)
 def test_what_is_not_pooled_is_said(why: str) -> None:
     changes, more, words = WHY[why]
-    logs, _, _ = three_rounds()
-    _, inputs = at_round(2, logs, replace(POOLED, **changes), **more)
+    logs, _, _ = four_rounds()
+    _, inputs = at_round(2 if why == "rounds" else 3, logs, replace(POOLED, **changes), **more)
     assert inputs.pool is None and inputs.tested is inputs.folds
     said = inputs.words_on_unpooled
     assert said == () if not words else words in said[0] and said[0].startswith("fact: no rows")
-    if why != "ended":  # nothing is kept from training, either
-        assert sum(map(len, inputs.earlier)) == len(logs[0])
+    if why != "newest ended":  # nothing is kept from training, either
+        assert sum(map(len, inputs.earlier)) == sum(map(len, logs[: len(inputs.earlier)]))
+
+
+def test_rounds_after_one_that_was_ended_by_choice_are_pooled() -> None:
+    logs, _, _ = four_rounds()
+    _, inputs = at_round(4, logs, ended=(0, 1))
+    assert inputs.pool is not None
+    assert [stratum.round for stratum in inputs.pool.folds.strata] == [2, 3]
+    assert "those of round 1, which was ended by choice" in inputs.words_on_unpooled[0]
 
 
 def test_a_reserve_is_the_default_where_it_pays() -> None:
     plain = ExploreSettings(no_drift=True)
     assert replace(plain, deployments=3).reserved == 0.1
     assert replace(plain, deployments=2).reserved == 0.0
-    assert replace(plain, deployments=2, reserve=0.2).reserved == 0.2
+    assert replace(plain, deployments=2, reserve=0.2).reserved == 0.0
     assert replace(plain, safety="cumulative").reserved == 0.0
     with pytest.raises(ConfigError, match=r"reserve must lie in \[0, 1\)"):
         ExploreSettings(reserve=1.0)

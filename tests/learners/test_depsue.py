@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from depsue.learners import DepsueResult, DepsueSettings, SafeOpgSettings, run_d
 from depsue.policies import Uniform
 from depsue.promises import Floor
 from depsue.protocols import Policy
-from depsue.rewards import RewardSettings
+from depsue.rewards import RewardSettings, fit_rewards
 from depsue.world import World
 
 LEARNER = SafeOpgSettings(steps=800, rate=0.03, rate_lambda=0.05, bound_every=4)
@@ -235,3 +236,22 @@ def test_settings_are_checked(make: Callable[[], object], message: str | None) -
         return
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_the_reward_model_is_fitted_on_s1_or_on_all_rows(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paper's Safe OPG uses the q-hat of OPG (naive), which saw all rows."""
+    fitted: list[int] = []
+
+    def counted(logs: LoggedData, *args: Any, **options: Any) -> Any:
+        fitted.append(len(logs))
+        return fit_rewards(logs, *args, **options)
+
+    monkeypatch.setattr("depsue.learners.depsue.fit_rewards", counted)
+    quick = replace(SETTINGS, deployments=1, learner=SafeOpgSettings(steps=2))
+    for rows in ("S1", "all"):
+        run_depsue(setting.world, 4000, replace(quick, model_rows=rows), seed=1)
+    assert fitted == [pytest.approx(2000, abs=200), 4000]
+    with pytest.raises(ConfigError, match="model_rows must be 'S1' or 'all'"):
+        replace(quick, model_rows="S2")  # type: ignore[arg-type]

@@ -91,17 +91,32 @@ def test_training_ends_where_it_ends_with_all_actions(setting: Setting) -> None:
     assert setting.world.value(few) - uniform == pytest.approx(gain, rel=0.2)
 
 
-def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ConfigError, match="sampled_actions must be a whole number"):
-        OpgSettings(sampled_actions=0)
-    with pytest.raises(ConfigError, match="linear in q-hat"):
-        OpgSettings(sampled_actions=5, objective=OwnObjective(lambda log_pi, q: q.sum(dim=1)))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sampled_actions": 0}, "sampled_actions must be a whole number"),
+        (
+            {"sampled_actions": 5, "objective": OwnObjective(lambda log_pi, q: q.sum(dim=1))},
+            "linear in q-hat",
+        ),
+        ({"factor": "maximum"}, "factor must be one of 'minibatch', 'contexts', 'none'"),
+        ({"factor_on": "V"}, "factor_on must be one of 'all', 'objective'"),
+        ({"baseline": 1}, "baseline must be True or False"),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OpgSettings(**settings)
 
 
-def test_one_step_is_the_papers_formula(setting: Setting) -> None:
-    """Eq. 6 and 7 by autograd: F + lambda R, its gradient scaled by rate / max pi."""
+@pytest.mark.parametrize(
+    ("factor", "factor_on"),
+    [("minibatch", "all"), ("minibatch", "objective"), ("contexts", "all"), ("none", "all")],
+)
+def test_one_step_is_the_papers_formula(setting: Setting, factor: Any, factor_on: Any) -> None:
+    """Eq. 6 and 7 by autograd: F + lambda R, with the factor 1 / max pi on all or on F alone."""
     logs, model = setting.logs, setting.model
-    settings = OpgSettings(rate=0.5, batch=32)
+    settings = OpgSettings(rate=0.5, batch=32, factor=factor, factor_on=factor_on)
     policy = initial_policy(logs, settings, seed=3)
     before = policy.copy()
     rows = np.random.default_rng(0).integers(0, len(logs), 32)
@@ -115,15 +130,81 @@ def test_one_step_is_the_papers_formula(setting: Setting) -> None:
     r = torch.from_numpy(logs.reward[rows].astype(np.float32))
     objective = (0.9 * pi * q - 0.1 * pi * log_pi).sum(dim=1).mean()
     regulariser = (r * chosen).mean()
-    gradients = torch.autograd.grad(objective + 0.7 * regulariser, leaves)
+    largest = {
+        "minibatch": float(pi.detach().max()),
+        "contexts": float(before.probabilities(logs.contexts).max()),
+        "none": 1.0,
+    }[factor]
+    unscaled = largest if factor_on == "objective" else 1.0
+    gradients = torch.autograd.grad(objective + 0.7 * unscaled * regulariser, leaves)
     moved = [t for layer in policy.layers for t in layer]
-    rate = 0.5 / float(pi.detach().max())
     for leaf, gradient, after in zip(leaves, gradients, moved, strict=True):
-        torch.testing.assert_close(after, leaf.detach() + rate * gradient, rtol=1e-4, atol=1e-6)
+        step = 0.5 / largest * gradient
+        torch.testing.assert_close(after, leaf.detach() + step, rtol=1e-4, atol=1e-6)
     assert facts.objective == pytest.approx(objective.item(), rel=1e-5)
     assert facts.regulariser == pytest.approx(regulariser.item(), rel=1e-5)
     novel = torch.from_numpy(logs.catalogue.novel.copy())
     assert facts.novelty == pytest.approx(pi[:, novel].sum(dim=1).mean().item(), rel=1e-5)
+
+
+def test_the_largest_probability_of_all_contexts_is_at_least_a_minibatchs(
+    setting: Setting,
+) -> None:
+    """So a step with the factor over all contexts is the shorter one, in the same direction."""
+    steps = []
+    for factor in ("minibatch", "contexts"):
+        settings = OpgSettings(rate=0.5, batch=4, factor=factor)
+        policy = initial_policy(setting.logs, settings, seed=3)
+        start = policy.copy().layers[-1][1]
+        learner = PolicyGradient(policy, setting.logs, setting.model, settings, seed=0)
+        learner.step(np.arange(4), 0.0)
+        steps.append(policy.layers[-1][1] - start)
+    ratio = float(steps[1].norm() / steps[0].norm())
+    assert ratio < 1
+    torch.testing.assert_close(steps[1], ratio * steps[0], rtol=1e-3, atol=1e-8)
+
+
+def test_entropy_of_one_action_adds_noise_and_pulls_nowhere(setting: Setting) -> None:
+    """Over many draws a step is that of the value alone, which Eq. 2 exactly is not."""
+    rows = np.arange(64)
+
+    def step(objective: ValueWithEntropy, seed: int) -> torch.Tensor:
+        settings = OpgSettings(rate=0.5, batch=64, objective=objective)
+        policy = initial_policy(setting.logs, settings, seed=3)
+        start = policy.copy().layers[-1][1]
+        PolicyGradient(policy, setting.logs, setting.model, settings, seed=seed).step(rows, 0.0)
+        return policy.layers[-1][1] - start
+
+    drawn = torch.stack([step(ValueWithEntropy(0.5, "one action"), seed) for seed in range(400)])
+    value = step(ValueWithEntropy(0.0), 0) / 2  # 1 - alpha = .5
+    error = drawn.std(dim=0) / 400**0.5
+    assert bool(((drawn.mean(dim=0) - value).abs() < 4.5 * error).all())
+    assert not torch.equal(drawn[0], drawn[1])
+    exact = step(ValueWithEntropy(0.5), 0)
+    assert bool(((exact - value).abs() > 4.5 * error).any())
+
+
+def test_sampled_actions_without_a_baseline_have_the_same_mean_and_more_noise(
+    setting: Setting,
+) -> None:
+    """A reward that is the same everywhere teaches nothing: at once with a baseline, on average
+    without one."""
+    mean, n_actions = setting.logs.mean_reward(), len(setting.world.catalogue)
+    model = OwnRewardModel(lambda x: np.full((len(x), n_actions), mean), n_actions)
+
+    def step(baseline: bool, seed: int) -> torch.Tensor:
+        objective = ValueWithEntropy(0.0)
+        settings = OpgSettings(rate=0.5, sampled_actions=1, baseline=baseline, objective=objective)
+        policy = initial_policy(setting.logs, settings, seed=3)
+        start = policy.copy().layers[-1][1]
+        PolicyGradient(policy, setting.logs, model, settings, seed=seed).step(np.arange(64), 0.0)
+        return policy.layers[-1][1] - start
+
+    assert float(step(True, 0).abs().max()) < 1e-6
+    moved = torch.stack([step(False, seed) for seed in range(300)])
+    error = moved.std(dim=0) / 300**0.5
+    assert bool((moved.mean(dim=0).abs() < 4.5 * error).all())
+    assert float(moved.std(dim=0).min()) > 1e-3
 
 
 def test_the_objective_is_pluggable(setting: Setting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -32,6 +33,8 @@ FLAGS = (
 ).split()
 PATIENCE = 120_000
 """Milliseconds, for machines that are busy."""
+KEYS = itertools.count()
+"""Of requests to the server that runs by itself: what it draws hangs on them."""
 SPRING = "/campaigns/spring"
 PAGES = (
     "/",
@@ -67,7 +70,7 @@ class Server:
     def decide(self, count: int) -> None:
         """Decisions with rewards; then wait until the monitor has seen some."""
         context = self.call("/v1/context")["context"]
-        asked = {"decisions": [{"context": context}] * count}
+        asked = {"decisions": [{"context": context, "key": f"{next(KEYS)}"} for _ in range(count)]}
         made = self.call("/v1/decide/batch", asked)["decisions"]
         earned = [
             {"decision": one["decision"], "reward": float(k % 3 == 0)} for k, one in enumerate(made)

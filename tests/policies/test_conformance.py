@@ -6,15 +6,20 @@ import pytest
 from depsue.data import Catalogue
 from depsue.policies import (
     EpsilonGreedy,
+    FeatureSoftmax,
+    LinearThompson,
     Mixture,
     OwnPolicy,
+    RatioClipped,
     ScoreTable,
     SoftmaxOfScores,
     Uniform,
     base,
     naive_safe_exploration,
 )
+from depsue.policies.by_features import FeatureScores
 from depsue.policies.network import NetworkPolicy
+from depsue.rewards import LinearRewardModel
 from depsue.testing.policies import PolicyConformance
 
 DRAW = np.random.default_rng(7)
@@ -57,6 +62,24 @@ class TestMixture(PolicyConformance):
 
 class TestNaiveSafeExploration(PolicyConformance):
     policy = naive_safe_exploration(SoftmaxOfScores(TABLE, 1.0, SUPPORT), CATALOGUE)
+    contexts = CONTEXTS
+
+
+BY_FEATURES = FeatureScores(DRAW.normal(size=(6, 2)), SUPPORT, np.zeros(3), np.ones(3))
+
+
+class TestFeatureSoftmax(PolicyConformance):
+    policy = FeatureSoftmax(BY_FEATURES, DRAW.normal(size=(4, 2)), DRAW.normal(size=6))
+    contexts = CONTEXTS
+
+
+class TestLinearThompson(PolicyConformance):
+    policy, contexts = LinearThompson(BY_FEATURES, DRAW.normal(size=(20, 4, 2))), CONTEXTS
+
+
+class TestRatioClipped(PolicyConformance):
+    model = LinearRewardModel(0.5, DRAW.normal(size=3), DRAW.normal(size=6), 1.0)
+    policy = RatioClipped(SoftmaxOfScores(TABLE, 1.0, SUPPORT), model, low=0.4, high=2.5)
     contexts = CONTEXTS
 
 

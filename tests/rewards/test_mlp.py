@@ -136,6 +136,17 @@ def test_adam_is_that_of_torch_bit_for_bit() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+def test_plain_steps_learn_too_and_slower(world: World, logs: LoggedData) -> None:
+    """At Adam's rate a plain step hardly moves; at a rate of its own it beats the mean reward."""
+    slow = fit_rewards(logs, RewardSettings(max_epochs=3, optimiser="sgd"), seed=0)
+    fast = fit_rewards(logs, RewardSettings(max_epochs=8, optimiser="sgd", rate=0.3), seed=0)
+    assert slow.report is not None and fast.report is not None
+    assert fast.report.cross_entropy < fast.report.baseline < slow.report.cross_entropy + 0.01
+    assert fast.report.cross_entropy < slow.report.cross_entropy
+    with pytest.raises(ConfigError, match="optimiser must be 'adam' or 'sgd'"):
+        RewardSettings(optimiser="momentum")  # type: ignore[arg-type]
+
+
 def test_cql_pushes_down_what_was_not_logged(world: World, logs: LoggedData) -> None:
     plain = fit_rewards(logs, RewardSettings(members=1, max_epochs=4), seed=0)
     careful = fit_rewards(logs, replace(CQL, max_epochs=4), seed=0)

@@ -150,9 +150,12 @@ def ticks() -> Clock:
     return Clock()
 
 
-def seeded_chance() -> Callable[[], str]:
-    """What requests without a key are drawn by, the same in every run of a test."""
-    rng = random.Random(1)
+def seeded_chance(seed: int = 1) -> Callable[[], str]:
+    """What requests without a key are drawn by, the same in every run of a test.
+
+    Services of one store share it, or have other seeds: else their decisions have the same ids.
+    """
+    rng = random.Random(seed)
     return lambda: rng.randbytes(16).hex()
 
 
@@ -225,6 +228,6 @@ def listening(app: Callable[..., Any]) -> Iterator[int]:
 @pytest.fixture
 def port(campaign: Campaign, home: Path) -> Iterator[int]:
     """The port of a server of the campaign that asks for no token."""
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     with listening(App(service, Access(home, open_to_all=True))) as found:
         yield found

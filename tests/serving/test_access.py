@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Log, Serve, listening
+from tests.serving.conftest import Log, Serve, listening, seeded_chance
 from typer.testing import CliRunner
 
 from depsue.campaigns import Campaign
@@ -193,7 +193,7 @@ def test_a_running_service_notices_a_removal(
         read.set()
 
     monkeypatch.setattr(access, "refresh", noticed)
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     with listening(App(service, access)) as port:
         with Client(f"http://127.0.0.1:{port}", admin_token=tokens["admin"]) as client:
             assert client.status()["round"] == 1

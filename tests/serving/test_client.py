@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serving.conftest import listening
+from tests.serving.conftest import listening, seeded_chance
 
 from depsue import client as client_module
 from depsue.campaigns import Campaign
@@ -56,7 +56,7 @@ def tokens(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def url(campaign: Campaign, home: Path, tokens: dict[str, str]) -> Iterator[str]:
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     with listening(App(service, Access(home))) as port:
         yield f"http://127.0.0.1:{port}"
 
@@ -323,7 +323,7 @@ class Busy:
 def test_a_busy_service_is_asked_again_when_it_says(
     campaign: Campaign, home: Path, slept: list[float]
 ) -> None:
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     app = App(service, Access(home, open_to_all=True))
     busy = Busy(app, 2, b"7")
     with listening(busy) as port, Client(f"http://127.0.0.1:{port}") as client:

@@ -20,6 +20,7 @@ from depsue.campaigns import Campaign
 from depsue.data.requests import Candidates, Requests
 from depsue.policies.base import held
 from depsue.serving.brought import unpacked
+from depsue.serving.deciding import draw
 from depsue.serving.exporting import export_served
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings, declared
@@ -139,3 +140,19 @@ def test_a_teams_own_pi0_decides_on_fallback(serve: Serve, home: Path, log: Log)
         saved = call.post("/v1/decide", {"context": context() | {"x0": -1.0}}).json
         assert saved["decided_by"] == "pi0" and saved["propensity"] != 0.7  # the saved one
         assert "pi0's address failed" in log.events
+
+
+def test_nothing_is_drawn_that_is_never_shown() -> None:
+    """Whatever the rounding: numbers next to 0 and to 1, and sums that are not quite 1."""
+    rng, last = np.random.default_rng(3), np.nextafter(1.0, 0.0)
+    shares = rng.random((4000, 9)) * (rng.random((4000, 9)) < 0.5)
+    shares[shares.sum(axis=1) == 0, 4] = 1.0
+    shares = np.concatenate([shares, shares / shares.sum(axis=1, keepdims=True)])
+    few = np.flatnonzero(shares[:, 0] == 0)
+    for uniforms in (np.zeros(len(shares)), np.full(len(shares), last), rng.random(len(shares))):
+        drawn = draw(shares, uniforms)
+        mine = shares[np.arange(len(shares)), drawn]
+        assert (mine > 0).all()
+        below = np.cumsum(shares, axis=1)[np.arange(len(shares)), drawn] - mine
+        assert (below <= uniforms * shares.sum(axis=1) + 1e-9).all()
+    assert (draw(shares[few], np.zeros(len(few))) > 0).all()

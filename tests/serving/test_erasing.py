@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from tests.database.conftest import Server
 from tests.serving.asgi import Caller, caller
-from tests.serving.conftest import Clock, Log, Serve
+from tests.serving.conftest import Clock, Log, Serve, seeded_chance
 from typer.testing import CliRunner
 
 from depsue import SyntheticSettings, Uniform, synthetic_world
@@ -105,7 +105,13 @@ def made_observed(made_with_users: Path, tmp_path_factory: pytest.TempPathFactor
     home, clock = folder / "campaigns", Clock()
     campaign = _campaign(folder)
     declared(campaign.files.folder, {"wait": 3.0}, begun=False)
-    service = Service(campaign, ServingSettings(wait=3.0), clock=clock, refresh=3600.0)
+    service = Service(
+        campaign,
+        ServingSettings(wait=3.0),
+        clock=clock,
+        refresh=3600.0,
+        chance=seeded_chance(),
+    )
     service.start()
     call = caller(service, home)
     _serve_users(call)

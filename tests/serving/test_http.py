@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.serving.asgi import Caller, Reply
-from tests.serving.conftest import Log, logged
+from tests.serving.conftest import Log, logged, seeded_chance
 
 from depsue.campaigns import Campaign, open_home
 from depsue.serving import messages
@@ -63,7 +63,7 @@ def anvil(made_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Calls one service that is hit by many tests."""
     home = Path(shutil.copytree(made_home, tmp_path_factory.mktemp("anvil") / "campaigns"))
     campaign = Campaign(open_home(home), home, "spring", by="ana")
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     service.start()
     with logged() as log:
         yield Caller(App(service, Access(home, open_to_all=True)))

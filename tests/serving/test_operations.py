@@ -22,7 +22,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from tests.database.conftest import PASSWORD, Server
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Clock, Log, Serve, listening
+from tests.serving.conftest import Clock, Log, Serve, listening, seeded_chance
 from typer.main import get_command
 
 from depsue.campaigns import Campaign, open_home
@@ -105,7 +105,7 @@ def guarded_port(
     home = Path(shutil.copytree(made_home, tmp_path_factory.mktemp("guarded") / "campaigns"))
     admin = Access(home).add("admin", "ana")
     campaign = Campaign(open_home(home), home, "spring", by="ana")
-    service = Service(campaign, ServingSettings(wait=60.0))
+    service = Service(campaign, ServingSettings(wait=60.0), chance=seeded_chance())
     with listening(App(service, Access(home))) as port:
         yield port, admin
 
@@ -250,7 +250,9 @@ def test_a_copy_made_while_it_serves_can_be_restored(
     (tmp_path / "decisions-copy.db").rename(folder / "spring" / "decisions.db")
     (tmp_path / "ledger-copy.db").rename(folder / "ledger.db")
     again = Service(
-        Campaign(open_home(folder), folder, "spring", by="ana"), ServingSettings(wait=60.0)
+        Campaign(open_home(folder), folder, "spring", by="ana"),
+        ServingSettings(wait=60.0),
+        chance=seeded_chance(2),
     )
     again.start()
     try:

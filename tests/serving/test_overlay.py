@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from scipy import stats
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Clock
+from tests.serving.conftest import Clock, seeded_chance
 from tests.serving.model import SERVED, SmallService, request, stored
 
 from depsue.campaigns import Campaign, create
@@ -309,7 +309,7 @@ def test_what_was_served_with_candidates_is_the_next_rounds_logs(tmp_path: Path)
     campaign, clock = a_campaign(tmp_path), Clock()
     declared(campaign.files.folder, {"wait": 3.0}, begun=False)
     service = Service(campaign, ServingSettings(wait=3.0, holdout=0.2), clock=clock, ticks=Clock(),
-                      refresh=3600.0)  # fmt: skip
+                      refresh=3600.0, chance=seeded_chance())  # fmt: skip
     service.start()
     try:
         call = Caller(App(service, Access(tmp_path, open_to_all=True)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.serving.asgi import Caller
-from tests.serving.conftest import Clock, Log
+from tests.serving.conftest import Clock, Log, seeded_chance
 from tests.serving.test_deciding import own_pi0
 
 from depsue import SyntheticSettings, World, synthetic_world
@@ -75,7 +75,7 @@ def opened(home: Path) -> Campaign:
 @contextmanager
 def serving(home: Path, clock: Clock, **settings: Any) -> Iterator[tuple[Service, Caller]]:
     declared = ServingSettings(**{"wait": 60.0} | settings)
-    service = Service(opened(home), declared, clock=clock, refresh=3600.0)
+    service = Service(opened(home), declared, clock=clock, refresh=3600.0, chance=seeded_chance())
     service.start()
     try:
         yield service, Caller(App(service, Access(home, open_to_all=True)))

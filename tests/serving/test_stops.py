@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.database.conftest import Server
 from tests.serving.asgi import batch, caller, context
-from tests.serving.conftest import Serve
+from tests.serving.conftest import Serve, seeded_chance
 
 from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, FileError
@@ -37,7 +37,8 @@ def test_a_stop_holds_over_a_restart_until_a_resume_names_it(
     campaign: Campaign, home: Path
 ) -> None:
     settings, folder = ServingSettings(wait=60.0, holdout=0.0), campaign.files.folder
-    service = Service(campaign, settings)
+    chance = seeded_chance()
+    service = Service(campaign, settings, chance=chance)
     service.start()
     call = caller(service, home)
     assert call.post("/v1/decide", {"context": context()}).json["decided_by"] == "policy"
@@ -50,7 +51,7 @@ def test_a_stop_holds_over_a_restart_until_a_resume_names_it(
     service.close()
     for lost in ("stops.jsonl", "decisions.db"):  # either remembers it
         (folder / lost).unlink()
-        service = Service(campaign, settings)
+        service = Service(campaign, settings, chance=chance)
         service.start()
         call = caller(service, home)
         assert {one["decided_by"] for one in batch(call, 20)} == {"pi0"}
@@ -65,7 +66,7 @@ def test_a_stop_holds_over_a_restart_until_a_resume_names_it(
             assert service.status.state == "waiting"
         service.close()
     (folder / "decisions.db").unlink()  # the resume is remembered in both places, too
-    service = Service(campaign, settings)
+    service = Service(campaign, settings, chance=chance)
     service.start()
     assert not service.stopped
     service.close()
@@ -364,11 +365,11 @@ def test_a_stop_of_an_outage_holds_after_a_restart_and_reaches_other_services(
     campaign: Campaign, home: Path, postgres: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On PostgreSQL: stopped while the store is gone, killed, and back with the store."""
-    url = postgres.new_database()
+    url, chance = postgres.new_database(), seeded_chance()
 
     def begun() -> Service:
         settings = ServingSettings(wait=60.0, holdout=0.0)
-        service = Service(campaign, settings, store=url, refresh=3600.0)
+        service = Service(campaign, settings, store=url, refresh=3600.0, chance=chance)
         service.start()
         return service
 

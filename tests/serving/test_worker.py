@@ -1,9 +1,11 @@
-"""Batches: keys, too much at once, and a context that a policy cannot answer about."""
+"""Batches: keys, too much at once, a context that a policy cannot answer about, and chance."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from depsue.serving.access import Access
 from depsue.serving.app import App
 from depsue.serving.messages import Decide
 from depsue.serving.service import Service
+from depsue.serving.writing import fresh_chance
 
 
 def test_a_key_gets_the_same_decision(call: Caller, service: Service) -> None:
@@ -73,3 +76,41 @@ def test_what_a_policy_cannot_answer_harms_no_other_request(
     for thread in threads:
         thread.join()
     assert sorted(replies) == [200, 200, 200, 422]
+
+
+def test_large_calls_that_come_at_once_are_not_one_batch(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    real = type(service.served).cached
+
+    def counted(self: Any, contexts: Any) -> Any:
+        sizes.append(len(contexts))
+        return real(self, contexts)
+
+    monkeypatch.setattr(type(service.served), "cached", counted)
+
+    async def together() -> list[int]:
+        calls = [[Decide({**context(k)}) for k in range(300)] for _ in range(5)]
+        calls += [[Decide({**context(k)})] for k in range(20)]
+        made = await asyncio.gather(*(service.worker.decide(call) for call in calls))
+        return [len(each) for each in made]
+
+    assert asyncio.run(together()) == [300] * 5 + [1] * 20
+    assert sum(sizes) == 1520 and max(sizes) <= 600
+
+
+def test_no_two_processes_are_given_the_same_chance() -> None:
+    given = [fresh_chance() for _ in range(1000)]
+    assert len({*given}) == 1000 and {len(each) for each in given} == {32}
+    code = (
+        "import os\n"
+        "from depsue.serving.writing import fresh_chance\n"
+        "fresh_chance()\n"
+        "child = os.fork()\n"
+        "print(fresh_chance(), flush=True)\n"
+        "if child: os.waitpid(child, 0)\n"
+        "os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len({*done.stdout.split()}) == 2

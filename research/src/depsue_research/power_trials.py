@@ -61,12 +61,24 @@ class ShownRows:
     shown: FloatArray
 
 
-def reserved_rows(deployments: int, rows: float, reserve: float) -> list[list[float]]:
-    """By verdict k, the rows that it reads of D_0 .. D_{k-1}; a slice for each later verdict."""
+def reserved_rows(
+    deployments: int, rows: float, reserve: float, *, first: bool = False
+) -> list[list[float]]:
+    """By verdict k, the rows that it reads of D_0 .. D_{k-1}; a slice for each later verdict.
+
+    Args:
+        deployments: K.
+        rows: of a certifying fold.
+        reserve: the share of it that is reserved.
+        first: whether D_0 reserves too.
+    """
     out = []
     for k in range(1, deployments + 1):
         slices = [reserve * rows / (deployments - 1 - j) for j in range(k - 1)]
-        last = rows if k == deployments else (1 - reserve) * rows
+        if slices and not first:
+            slices[0] = 0.0
+        whole = k == deployments or (k == 1 and not first)
+        last = rows if whole else (1 - reserve) * rows
         out.append(_by_lot([*slices, last], deployments))
     return out
 
@@ -124,6 +136,10 @@ def pooled(world: World, rows: int, ran: Sequence[Exploration]) -> dict[str, lis
         f"{reserve:.0%} reserved": reserved_rows(len(ran), certifying, reserve)
         for reserve in RESERVES
     }
+    most = RESERVES[1]
+    ways[f"{most:.0%} reserved, of the first logs too"] = reserved_rows(
+        len(ran), certifying, most, first=True
+    )
     ways["all earlier folds, at no cost"] = [[certifying] * (k + 1) for k in range(len(ran))]
     found: dict[str, list[float]] = {name: [] for name in (*ways, HELD_OUT)}
     for k, d in enumerate(ran):

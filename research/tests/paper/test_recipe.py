@@ -55,6 +55,36 @@ def test_a_setting_changes_the_hash_of_the_methods_it_touches(small_recipe: Reci
     assert narrower.levels == (8.0,) and narrower.methods == ("opg_min",)
 
 
+def test_a_reading_is_a_line_in_a_recipe(tmp_path: Path) -> None:
+    """Each changes the hash of what it touches; written out at its default it changes none."""
+    shipped = (recipe_folder() / "paper-movielens.toml").read_text("utf-8")
+    original = load_recipe(recipe_folder() / "paper-movielens.toml")
+
+    def touched(part: str, line: str) -> set[str]:
+        text = shipped.replace(part, f"{part}\n{line}", 1) if part else f"{line}\n{shipped}"
+        path = tmp_path / "reading.toml"
+        path.write_text(text, "utf-8")
+        recipe = load_recipe(path)
+        return {m for m in METHODS if recipe.hash_of(m) != original.hash_of(m)}
+
+    safe = {"depsue_1", "depsue_2", "depsue_5"}
+    assert touched("[safe_opg]", 'factor = "none"') == safe
+    assert touched("[safe_opg]", 'factor_on = "objective"') == safe
+    assert touched("[safe_opg]", 'entropy = "one action"') == safe
+    assert (
+        touched("", 'model_rows = "all"') == touched("", 'when_failed = "logging policy"') == safe
+    )
+    assert touched("[opg]", "baseline = false") == {"opg_mean", "opg_min", "opg_cql"}
+    assert touched("[cql]", 'optimiser = "sgd"') == {"opg_cql"}
+    assert "opg_cql" not in touched("[rewards]", 'optimiser = "sgd"') >= safe
+    for part, line in (
+        ("[safe_opg]", 'factor = "minibatch"\nfactor_on = "all"\nentropy = "exact"'),
+        ("[rewards]", 'optimiser = "adam"'),
+        ("", 'model_rows = "S1"\nwhen_failed = "deploy anyway"'),
+    ):
+        assert touched(part, line) == set()
+
+
 def test_steps_are_of_both_learners(small_recipe: Recipe) -> None:
     changed = small_recipe.with_options(steps=3)
     assert changed.opg.steps == changed.safe_opg.steps == 3

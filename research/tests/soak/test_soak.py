@@ -1,7 +1,8 @@
-"""The command: parts that are not run again, the report, the exit code; and the proxy."""
+"""The command: parts that are not run again, the report, the exit code; the proxy; a client."""
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typer.testing import CliRunner
 
 from depsue_research import soak
 from depsue_research.cli import app
+from depsue_research.soak.actors import brought, with_other_stock
+from depsue_research.soak.book import Ask
 from depsue_research.soak.closing import Break
 from depsue_research.soak.parts import PartResult, PartSettings
 from depsue_research.soak.proxy import CutProxy
@@ -126,3 +129,21 @@ def test_a_silent_proxy_passes_on_what_came_meanwhile() -> None:
             assert heard == []
             proxy.speak()
             assert connection.recv(100) == b"late"
+
+
+def test_a_repeat_with_other_stock_brings_all_that_belongs_to_it() -> None:
+    rng, items, asks = random.Random(1), tuple(range(20)), []
+    for _ in range(200):
+        ask = Ask("0-1", True, {"x0": 0.5}, at=0.0, **brought(rng, items))
+        again = with_other_stock(ask, rng, items)
+        assert (again.request, again.context) == (ask.request, ask.context)
+        assert again.candidates != ask.candidates
+        asks += [ask, again]
+    for ask in asks:
+        candidates = ask.candidates or []
+        if ask.probabilities is not None:
+            assert len(ask.probabilities) == len(candidates)
+            assert sum(ask.probabilities) == pytest.approx(1.0)
+        assert ask.chosen is None or ask.chosen in candidates
+    kinds = {(ask.probabilities is None, ask.chosen is None) for ask in asks}
+    assert len(kinds) == 4

@@ -440,7 +440,7 @@ class Campaign(RecordedCampaign):
         times = None if logs.time is None or not len(logs.time) else logs.time
         folds = None
         if k < self.rounds:
-            reserve = explore.reserved if k < self.rounds - 1 else 0.0
+            reserve = explore.reserved if 0 < k < self.rounds - 1 else 0.0
             folds = fold_sizes(logs, explore.fractions, explore.deployments, reserve)
         preview = ObservationPreview(
             round=k,

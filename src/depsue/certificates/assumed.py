@@ -1,8 +1,8 @@
 """A declared rung at work in a certificate: what it changes of terms, of the need, and of delta.
 
-`Rung` says what is assumed; `AssumedRung` is the rung with the items that it speaks of. For new items
-that are drawn like old ones it holds the rule by which they are shown, and bounds from below what
-they are worth under that rule (`new_items_worth`):
+`Rung` says what is assumed; `AssumedRung` is the rung with the items that it speaks of. For new
+items that are drawn like old ones it holds the rule by which they are shown, and bounds from below
+what they are worth under that rule (`new_items_worth`):
 
 The rule u(x, e) in [0, 1] and all constants come from old items of the part P alone; Q are the
 others. With f_j = E[u(x, e_j) q(x, j)] and the certifying rows::

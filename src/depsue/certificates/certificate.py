@@ -158,8 +158,7 @@ class Certificate:
         registration: what the folds hang on: the ledger, its secret, by what rows are named; None
             for certificates without such folds (paper, or by older rules).
         fixed_length: whether the number of rows was fixed before their rewards were seen.
-        reserve: the share of its certifying rows that each round but the last reserves for later
-            verdicts.
+        reserve: the share of its certifying rows that the round reserves for later verdicts.
         strata: rows of earlier rounds that were reserved for this verdict, and the newest last:
             what was pooled; () where the newest rows were read alone.
         erased: values that users had erased before the verdict; each counted at its lowest.

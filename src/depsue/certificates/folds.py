@@ -119,8 +119,7 @@ class Folds:
         group: (k, K): the certifying units are divided into K groups, and `certify` is the k-th.
             Units of groups before it are in `learn`; those of later groups are in no fold.
             Likewise for rows without units of which a share is reserved.
-        reserve: the share of its certifying rows that each round but the last reserves for later
-            verdicts.
+        reserve: the share of its certifying rows that the round reserves for later verdicts.
         strata: where rows that earlier rounds reserved are in `select` and `certify`: what was
             pooled, the newest round last (`depsue.certificates.pooling`).
         erased: values of `certify` that were erased and not read: each counts at its lowest.

@@ -277,6 +277,11 @@ class Rules:
         """Gamma: within which factor each logged propensity is right; 1 for exactly."""
         return 1.0 if self.assumed is None else self.assumed.rung.factor
 
+    @property
+    def takes_control(self) -> bool:
+        """Whether a control variate may be used: single items are weighed, by exact propensities."""
+        return self.marginal is None and self.factor == 1
+
     def without(self, erased: int) -> Rules:
         """The rules for a fold from which values were erased before it was read.
 

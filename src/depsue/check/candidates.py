@@ -61,9 +61,9 @@ class CandidateCounts:
     Args:
         sizes: (n,) candidates of each row.
         broken: rows that break a rule, by its name.
-        items: one row for each item: item, rows (where it is a candidate, and pi0 may show it),
-            test (those of them in the half of the rows that is tested), expected (how often pi0
-            should have shown it; 0 where pi0's probabilities are not known).
+        items: one row for each item, in their order: item, rows (where it is a candidate, and pi0
+            may show it), test (those of them in the half of the rows that is tested), expected
+            (how often pi0 should have shown it; 0 where pi0's probabilities are not known).
         with_new: rows with a new candidate; None where it is not known which items are new.
         unreadable: why the lists could not be read; None if they could.
     """
@@ -191,7 +191,7 @@ class _CandidateCounter:
         return CandidateCounts(
             sizes=np.concatenate([np.zeros(0, dtype=np.int64), *self._sizes]),
             broken=self._broken,
-            items=self._items[0] if self._items else none,
+            items=self._items[0].sort("item") if self._items else none,
             with_new=None if self._new is None else self._with_new,
             unreadable=unreadable,
         )

@@ -586,7 +586,8 @@ def _series(rows: pl.DataFrame, mapping: LogMapping) -> Iterator[tuple[str, Any]
             yield f"'{name}' above its median", above
     for name in mapping.categorical:
         column = rows[f"x:{name}"].fill_null("")
-        common = column.value_counts(sort=True).head(MOST_VALUES)[column.name].to_list()
+        often = column.value_counts().sort("count", column.name, descending=[True, False])
+        common = often.head(MOST_VALUES)[column.name].to_list()
         # Of two values one share says it all.
         for value in common[1:] if len(common) == 2 else common:
             yield f"'{name}' = {value!r}", (column == value).to_numpy().astype(float)

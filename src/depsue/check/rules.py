@@ -56,7 +56,7 @@ def row_rules(source: Source, counts: LogCounts, mapping: LogMapping) -> Iterato
         value = f"{counts.repeated_decisions:.2%} of rows have the id of another"
         yield CheckFinding("decisions-repeated", "error", ONE_ROW, value, NOT_AN_ID)
     if "unit" in counts.sample.columns:
-        top = counts.sample["unit"].value_counts().sort("count").tail(1)
+        top = counts.sample["unit"].value_counts().sort("count", "unit").tail(1)
         share = top["count"][0] / len(counts.sample)
         if share > HEAVY_UNIT and share > 10 / counts.sample["unit"].n_unique():
             yield CheckFinding(
@@ -171,7 +171,7 @@ def _removed(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:
     shown = shown_ids(counts)
     often = seen.items.filter(seen.items["expected"] > NEVER_BY_CHANCE)
     table = often.filter([_text(item) not in shown for item in often["item"]]).sort(
-        "expected", descending=True
+        "expected", descending=True, maintain_order=True
     )
     if len(table):
         share = 1 - float(table["expected"].sum()) / counts.rows

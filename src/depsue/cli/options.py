@@ -87,8 +87,8 @@ NoDrift = Annotated[
 Reserve = Annotated[
     float | None,
     typer.Option(
-        help="With --no-drift: share of a round's certifying rows kept for later verdicts; "
-        f"default {defaults.RESERVE:g} from 3 rounds on."
+        help="With --no-drift and 3 rounds or more: share of the certifying rows of each served "
+        f"round that is kept for later verdicts; default {defaults.RESERVE:g}."
     ),
 ]
 Assume = Annotated[

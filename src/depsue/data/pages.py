@@ -70,7 +70,7 @@ def as_pages(source: Source, mapping: LogMapping) -> Source:
     higher = _slots_above(source, frame, mapping, decided)
     mine = frame.filter(pl.col("@slot") == decided)
     if pages.reward is None:
-        sums = frame.group_by("@page").agg(exact(mapping.reward).sum().alias("@reward"))
+        sums = frame.group_by("@page").agg(_sum(mapping.reward).alias("@reward"))
         mine = mine.join(sums, on="@page", how="left", maintain_order="left")
     else:
         mine = mine.with_columns(exact(pages.reward).alias("@reward"))
@@ -89,6 +89,11 @@ def as_pages(source: Source, mapping: LogMapping) -> Source:
     names += [f"{name}@{slot}" for slot in higher for name in above.get(slot, [])]
     shown = mine.select(exact(name) for name in names)
     return replace(source, frame=shown, names=tuple(names), pages=True)
+
+
+def _sum(column: str) -> pl.Expr:
+    """The sum over a page, in one order: another would have other bits, and logs another hash."""
+    return exact(column).sort().sum()
 
 
 def above_columns(mapping: LogMapping) -> tuple[dict[int, list[str]], list[str]]:

@@ -340,7 +340,6 @@ def plan(
         campaign=campaign,
         units=settings.units,
         group=(1, settings.deployments),
-        reserve=0.0 if logs.estimating is not None else settings.reserved,
     )
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work

@@ -339,12 +339,10 @@ class Prospect:
         if candidate.old.elsewhere is not None:
             new = OrElse(_own(self._cached(new)), _own(old))
         reach = 1.0 if self.rules.assumed is None else self.rules.assumed.reach
-        new = new.beside(old) if isinstance(new, ByRule) else new
-        new, shares = new if isinstance(new, OrElse) else self._cached(new), nu / reach
-        ladder = MixtureLadder((old, new), np.stack([1 - shares, shares], axis=1), reach)
-        control, marginal = None, self.rules.marginal
-        plain = marginal is None and self.rules.factor == 1
-        if plain and not isinstance(self.forecast, LoggedForecast) and base is not None:
+        new = self._cached(new.beside(old) if isinstance(new, ByRule) else new)
+        ladder = MixtureLadder((old, new), np.stack([1 - nu / reach, nu / reach], axis=1), reach)
+        control, called = None, not isinstance(self.forecast, LoggedForecast)
+        if self.rules.takes_control and called and base is not None:
             largest_q = float(self.forecast.q_hat.max())
             control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
         pairing, end = None if base is pi0 else pi0, self.end(self.path, self.n)
@@ -365,7 +363,8 @@ class Prospect:
         )
 
     def _cached(self, part: Policy) -> Policy:
-        return part if isinstance(part, CachedPolicy) else CachedPolicy(part, self.contexts)
+        known = isinstance(part, CachedPolicy | OrElse)
+        return part if known else CachedPolicy(part, self.contexts)
 
 
 def look_ahead(
@@ -412,8 +411,7 @@ def look_ahead(
     clip = clip_for(len(tested.certify))
     rung = rung_at_work(folds, pi0, last, settings, seed=seed, watch=watch)
     forecast: Forecast
-    chosen = getattr(pi0, "rests_on_choice", False)
-    if pi0 is not None and base is not None and not chosen:
+    if pi0 is not None and base is not None and not getattr(pi0, "rests_on_choice", False):
         forecast = Forecast(
             tested.select,
             learned.model,
@@ -442,11 +440,11 @@ def look_ahead(
             trust=learned.trust,
             counted=rung.counted,
         )
-    assumed = rung.assumed
+    assumed, paired = rung.assumed, settings.pi0_share > 0
     step = STEPS[forecast.shown or (assumed is not None and assumed.rung.about_items)]
-    most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
+    most = min(settings.max_novelty, MOST_WHEN_PAIRED if paired else 1.0)
     if assumed is not None:
-        most = min(most, assumed.reach * (MOST_OF_RULE if settings.pi0_share else 1.0))
+        most = min(most, assumed.reach * (MOST_OF_RULE if paired else 1.0))
     rules = Rules(
         promises=settings.promises,
         delta=settings.delta_of_deployment,

@@ -75,6 +75,8 @@ def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
 
 def _why_alone(settings: ExploreSettings, logs: LoggedData) -> str:
     """Why verdicts read the newest rows alone, by what was declared; "" if they may pool."""
+    if settings.deployments < 3:
+        return "the first logs reserve nothing, and there are fewer than three rounds"
     if not settings.no_drift:
         return "it is not declared that nothing drifts (no_drift)"
     if settings.safety != "each":
@@ -154,9 +156,9 @@ class CampaignState:
         folds = self._split()
         self._look_for_drift(folds)
         self._look_at_rungs(folds)
-        if folds.reserve != self._reserve(self.fixed_length):
+        if folds.reserve != self._reserve(len(self.earlier), self.fixed_length):
             folds = self._split()  # refuted just now: nothing is pooled any more
-        poolable = [past for past in self.earlier if past.fixed_length and folds.reserve]
+        poolable = [past for past in self.earlier[1:] if past.fixed_length and folds.reserve]
         return RoundInputs(
             folds,
             self.pi0,
@@ -181,15 +183,22 @@ class CampaignState:
             campaign=self.campaign,
             units=self.settings.units,
             group=self._group,
-            reserve=self._reserve(self.fixed_length),
+            reserve=self._reserve(len(self.earlier), self.fixed_length),
         )
 
-    def _reserve(self, fixed_length: bool) -> float:
+    def _reserve(self, served: int, fixed_length: bool) -> float:
         """Share of a round's certifying rows that is reserved, if it ended as declared.
 
-        Once it is 0 it stays so: rows that were reserved teach from then on.
+        The first logs reserve nothing: pi0 shows no new item, so later verdicts gain less by its
+        rows than the first one loses. Once it is 0 it stays so: rows that were reserved teach from
+        then on.
+
+        Args:
+            served: the round whose rows they are; 0 is pi0's.
+            fixed_length: whether it ended as declared.
         """
-        return self.settings.reserved if fixed_length and not self._unpooled else 0.0
+        reserves = served > 0 and fixed_length and not self._unpooled
+        return self.settings.reserved if reserves else 0.0
 
     def _words_on_unpooled(self) -> Iterator[str]:
         """Why rows of earlier rounds are not pooled, where a share was to be reserved."""
@@ -202,7 +211,8 @@ class CampaignState:
         elif not self.fixed_length:
             yield "the newest round was ended by choice"
         else:
-            ended = [str(k) for k, past in enumerate(self.earlier) if not past.fixed_length]
+            served = enumerate(self.earlier[1:], 1)
+            ended = [str(k) for k, past in served if not past.fixed_length]
             if ended:
                 yield f"those of round {', '.join(ended)}, which was ended by choice"
 
@@ -231,9 +241,9 @@ class CampaignState:
         """Rows of earlier rounds without those, or the units, of verdicts to come."""
         parts = [
             teaching_rows(
-                past.logs, past.registration, self._group, self._reserve(past.fixed_length)
+                past.logs, past.registration, self._group, self._reserve(k, past.fixed_length)
             )
-            for past in self.earlier
+            for k, past in enumerate(self.earlier)
         ]
         return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
@@ -278,7 +288,7 @@ class CampaignState:
         certificate holds anyway.
         """
         self.drift = None
-        pools = bool(self._reserve(fixed_length=True)) and bool(self.earlier)
+        pools = bool(self._reserve(len(self.earlier), fixed_length=True))
         tested = [p for p in self.settings.promises if pools or p.name in self.ceilings]
         if not tested:
             return
@@ -289,7 +299,7 @@ class CampaignState:
             before.registration,
             units=self.settings.units,
             group=(k, max(k, self.settings.deployments)),
-            reserve=self._reserve(before.fixed_length),
+            reserve=self._reserve(k - 1, before.fixed_length),
         ).certify
         share = DRIFT_DELTA / (self.settings.deployments - 1)
         looks: list[tuple[LoggedData, bool]] = [(untaught, False)]
@@ -356,7 +366,6 @@ class CampaignState:
                 self.registration,
                 units=self.settings.units,
                 group=(1, self.settings.deployments),
-                reserve=self._reserve(self.fixed_length),
             )
             others = joined([folds.learn, folds.certify])
             erased = sum(erasure.values for erasure in self.newest.erased)

@@ -21,7 +21,7 @@ import numpy as np
 
 from depsue.assumptions import EXCHANGEABLE, PROXIES, Rung
 from depsue.bounds import Betting
-from depsue.certificates import Assumed, ItemSplit, Registration, rule_of
+from depsue.certificates import AssumedRung, ItemSplit, Registration, rule_of
 from depsue.certificates.assumed import item_draw, mass_by_proxy
 from depsue.certificates.rules import BET_GRID
 from depsue.data.checks import FloatArray
@@ -95,7 +95,7 @@ def check_rung(
         new = rows.catalogue.novel[rows.action]
     if rung.name == EXCHANGEABLE:
         return _exchangeable(rung, rows, served, registration, delta)
-    assumed = Assumed(rung, rows.catalogue)
+    assumed = AssumedRung(rung, rows.catalogue)
     if rung.name == PROXIES:
         proxies = assumed.proxies
         own = np.where(new & (proxies[rows.action] >= 0), 1.0, 0.0)
@@ -131,7 +131,7 @@ def _exchangeable(
         old = Uniform(~catalogue.novel)
         how = {"strength": 0.0, "scale": 1.0, "level": 1.0}
         rule = ByRule(old, flat, catalogue.novel, split.learned, **how)
-    assumed = Assumed(rung, catalogue, split, rule)
+    assumed = AssumedRung(rung, catalogue, split, rule)
     means = assumed.item_sums(rows, split.chosen) / len(rows)
     draw = item_draw(means, split, catalogue.novel, delta / 2, rows.r_max)
     assumed = replace(assumed, draws={"": draw})
@@ -162,7 +162,7 @@ def _exchangeable(
     )
 
 
-def _mass_by_group(assumed: Assumed, rows: LoggedData, served: Policy) -> FloatArray:
+def _mass_by_group(assumed: AssumedRung, rows: LoggedData, served: Policy) -> FloatArray:
     """(n,) how often new items of the row's group are shown, over how often the group is."""
     groups = np.unique(assumed.catalogue.label(assumed.rung.column), return_inverse=True)[1]
     novel = assumed.catalogue.novel

@@ -104,9 +104,9 @@ class ExploreSettings:
     """Share of pi0 in the old part of every policy of a campaign of several rounds without
     `no_drift`: pairing needs it."""
     reserve: float | None = None
-    """Share of every certifying fold but the last round's that is reserved for later verdicts,
-    which pool it with the newest rows: see `reserved`. None is 0.1 for K >= 3, where it pays, and 0
-    for K <= 2, where it does not. It needs `no_drift`, safety "each", and rows without units."""
+    """Share of the certifying fold that every served round but the last reserves for later
+    verdicts, which pool it with the newest rows: see `reserved`. None is 0.1. pi0's first logs
+    reserve nothing, so it needs K >= 3; and `no_drift`, safety "each", and rows without units."""
 
     assume: tuple[Rung, ...] = ()
     """What is assumed beyond the logs, by name (`depsue.assumptions`); () is nothing. A round rests
@@ -173,11 +173,9 @@ class ExploreSettings:
     @property
     def reserved(self) -> float:
         """The share that is reserved: 0 where later verdicts could not pool it."""
-        if self.safety != "each" or not self.no_drift or self.deployments == 1:
+        if self.safety != "each" or not self.no_drift or self.deployments < 3:
             return 0.0
-        if self.reserve is None:
-            return defaults.RESERVE if self.deployments > 2 else 0.0
-        return self.reserve
+        return defaults.RESERVE if self.reserve is None else self.reserve
 
     @property
     def factor(self) -> float:

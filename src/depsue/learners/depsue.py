@@ -37,11 +37,14 @@ class DepsueSettings:
     learner: SafeOpgSettings = field(default_factory=SafeOpgSettings)
     """Safe OPG's settings, the same in every round."""
     rewards: RewardSettings = field(default_factory=RewardSettings)
-    """How q-hat is fitted, in each round on that round's S1."""
+    """How q-hat is fitted, in each round anew."""
     clip: float | None = None
     """Count V_on(pi_k) as at most clip V_on(pi0) in the margin; the paper's Wiki10 uses 1.05."""
     when_failed: Literal["logging policy", "deploy anyway"] = "logging policy"
     """What is deployed when the bound stays below the need; the paper deploys anyway."""
+    model_rows: Literal["S1", "all"] = "S1"
+    """The rows that q-hat is fitted on: S1 keeps S2 unseen until the bound reads it; all rows give
+    the q-hat of OPG (naive), which the paper says Safe OPG uses, too."""
 
     def __post_init__(self) -> None:
         require(
@@ -57,6 +60,12 @@ class DepsueSettings:
             "when_failed must be 'logging policy' or 'deploy anyway'",
             found=short(self.when_failed),
             cure="'deploy anyway' is the paper's",
+        )
+        require(
+            self.model_rows in ("S1", "all"),
+            "model_rows must be 'S1' or 'all'",
+            found=short(self.model_rows),
+            cure="'S1' keeps the rows of the bound apart",
         )
         require_settings(self.floor, Floor)
         require_settings(self.learner, SafeOpgSettings)
@@ -185,8 +194,9 @@ def run_depsue(
         own_seed = rng.derive(seed, "deployment", k)
         s1, s2 = logs.split((0.5, 0.5), salt=f"depsue {own_seed}")
         try:
+            rows = s1 if settings.model_rows == "S1" else logs
             model = fit_rewards(
-                s1, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)
+                rows, settings.rewards, seed=own_seed, watch=_prefixed(watch, k, settings)
             )
         except KeyboardInterrupt:  # keep what was served
             return DepsueResult(pi0, logging_value, tuple(deployments), interrupted=True)

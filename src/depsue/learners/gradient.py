@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -46,19 +46,31 @@ class ValueWithEntropy:
 
     Args:
         alpha: the weight of the entropy, which pulls pi towards uniform; the paper's is 0.1.
+        entropy: how the entropy enters the gradient. "exact" differentiates the sum above. "one
+            action" differentiates -alpha log pi(a|x) of one action a, drawn from pi, as it stands:
+            that has mean zero, so it adds noise and pulls nowhere. The paper does not say.
     """
 
     alpha: float = 0.1
+    entropy: Literal["exact", "one action"] = "exact"
 
     def __post_init__(self) -> None:
         require(0 <= self.alpha <= 1, "alpha must lie in [0, 1]", found=self.alpha)
+        require(
+            self.entropy in ("exact", "one action"),
+            "entropy must be 'exact' or 'one action'",
+            found=short(self.entropy),
+            cure="'exact' is Eq. 2",
+        )
 
     def __call__(
         self, log_pi: torch.Tensor, pi: torch.Tensor, q: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         # The derivative of pi by log pi is pi: of each summand it is the summand, less alpha pi.
         gain = pi * torch.sub(q * (1 - self.alpha), log_pi, alpha=self.alpha)
-        return gain.sum(dim=1), torch.sub(gain, pi, alpha=self.alpha)
+        if self.entropy == "exact":
+            return gain.sum(dim=1), torch.sub(gain, pi, alpha=self.alpha)
+        return gain.sum(dim=1), pi * q * (1 - self.alpha)  # `PolicyGradient` draws the action
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,12 @@ class OwnObjective:
         return values.detach(), gradient
 
 
+MAX_EVERY = 100
+"""With `factor="contexts"` the largest probability is looked up anew after so many steps."""
+CONTEXTS_AT_ONCE = 256
+"""Contexts whose distributions are held at once for that."""
+
+
 LARGEST_TABLE = 1 << 26
 """Up to this many predictions (contexts times actions, 256 MB) are computed once, before the first
 step; beyond it each step computes those of its minibatch."""
@@ -117,6 +135,14 @@ class OpgSettings:
     sampled_actions: int | None = None
     """Ask q-hat about so many actions a row, sampled from pi; None: about all. For catalogues so
     large that predictions for all pairs would cost too much. Unbiased where F is linear in q."""
+    baseline: bool = True
+    """Subtract the mean reward from q-hat at sampled actions: the same mean, less noise. False is
+    Eq. 1 as it stands, with the inner mean taken over sampled actions."""
+    factor: Literal["minibatch", "contexts", "none"] = "minibatch"
+    """1 / max pi, by which the paper multiplies gradients: over the contexts of the minibatch, over
+    all contexts of the logs (the paper's appendix has X x A), or no factor."""
+    factor_on: Literal["all", "objective"] = "all"
+    """What the factor multiplies: the gradient of F + lambda R, or that of F alone."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "sampled_actions"):
@@ -139,11 +165,22 @@ class OpgSettings:
             found=short(self.hidden),
             cure="the paper's is (100,)",
         )
-        require(
-            type(self.standardise) is bool,
-            "standardise must be True or False",
-            found=short(self.standardise),
-        )
+        for name in ("standardise", "baseline"):
+            require(
+                type(getattr(self, name)) is bool,
+                f"{name} must be True or False",
+                found=short(getattr(self, name)),
+            )
+        for name, known in (
+            ("factor", ("minibatch", "contexts", "none")),
+            ("factor_on", ("all", "objective")),
+        ):
+            require(
+                getattr(self, name) in known,
+                f"{name} must be one of {', '.join(map(repr, known))}",
+                found=short(getattr(self, name)),
+                cure="the default is " + repr(known[0]),
+            )
         require_positive(self.rate, "rate", "the paper's is 0.1 for OPG and 0.001 for Safe OPG")
         require(
             callable(self.objective),
@@ -166,7 +203,7 @@ class PolicyGradient:
     """Stochastic gradient ascent on F + lambda R (Eq. 6) over minibatches of logged rows.
 
     The gradient by the logits (Eq. 1) is exact, a sum over all actions, unless `sampled_actions` is
-    set. It is scaled by 1 / max pi over the minibatch, as in the paper's appendix.
+    set. It is multiplied by 1 / max pi, as in the paper's appendix; the settings say over what.
 
     Args:
         policy: the network, changed in place.
@@ -194,9 +231,15 @@ class PolicyGradient:
         if settings.sampled_actions is None:
             self._q = PredictedRewards(model, logs.contexts, policy.n_actions)
         else:
-            baseline, each = logs.mean_reward(), settings.sampled_actions
+            baseline = logs.mean_reward() if settings.baseline else 0.0
+            each = settings.sampled_actions
             self._q = SampledRewards(model, logs.contexts, baseline, each, seed=seed)
         self._novel = torch.from_numpy(logs.catalogue.novel.astype(np.float32))
+        self._largest_of_all, self._steps = 1.0, 0
+        self._one_action: tuple[float, np.random.Generator] | None = None
+        objective = settings.objective
+        if isinstance(objective, ValueWithEntropy) and objective.entropy == "one action":
+            self._one_action = objective.alpha, rng.generator(seed, "entropy of one action")
 
     def draw_rows(self) -> IntArray:
         """(m,) rows of the next minibatch, drawn with replacement."""
@@ -231,13 +274,40 @@ class PolicyGradient:
             cure=f"lower the rate, which is {self.settings.rate:g}",
         )
         gradient = gradient.clone()  # an objective may hand out a view
+        if self._one_action is not None:
+            alpha, draw = self._one_action
+            gradient[places, _drawn(pi, draw)] -= alpha
+        largest = self._largest(pi)
         if lambda_:
-            gradient[places, action] += lambda_ * reward
+            unscaled = largest if self.settings.factor_on == "objective" else 1.0
+            gradient[places, action] += lambda_ * unscaled * reward
         # The derivative by the logits is the one by log pi, less pi times its sum over actions.
         gradient.addcmul_(pi, gradient.sum(dim=1, keepdim=True), value=-1)
-        rate = self.settings.rate / (len(rows) * float(pi.max()))
-        self.policy.ascend(outputs, gradient, rate)
+        self.policy.ascend(outputs, gradient, self.settings.rate / (len(rows) * largest))
         return facts
+
+    def _largest(self, pi: torch.Tensor) -> float:
+        """max pi, over what the settings say; 1 where the gradient has no factor."""
+        if self.settings.factor == "none":
+            return 1.0
+        if self.settings.factor == "minibatch":
+            return float(pi.max())
+        if self._steps % MAX_EVERY == 0:
+            self._largest_of_all = 0.0
+            for start in range(0, len(self._inputs), CONTEXTS_AT_ONCE):
+                outputs = self.policy.hidden(self._inputs[start : start + CONTEXTS_AT_ONCE])
+                pi = torch.softmax(self.policy.logits(outputs[-1]), dim=1)
+                self._largest_of_all = max(self._largest_of_all, float(pi.max()))
+        self._steps += 1
+        return self._largest_of_all
+
+
+def _drawn(pi: torch.Tensor, draw: np.random.Generator) -> torch.Tensor:
+    """(m,) one action a row, drawn from pi (m, A)."""
+    cumulative = pi.cumsum(dim=1)
+    points = torch.from_numpy(draw.random((len(pi), 1), dtype=np.float32)) * cumulative[:, -1:]
+    drawn = torch.searchsorted(cumulative, points, right=True)
+    return drawn.clamp_(max=pi.shape[1] - 1)[:, 0]
 
 
 class PredictedRewards:

@@ -5,6 +5,7 @@
 
 from depsue.onnx import OnnxScores
 from depsue.policies.base import BasePolicy
+from depsue.policies.by_features import FeatureSoftmax, LinearThompson
 from depsue.policies.chosen import ChosenPolicy
 from depsue.policies.files import load, save
 from depsue.policies.named import NamedPolicy, named_policy
@@ -20,6 +21,7 @@ from depsue.policies.simple import (
     Uniform,
     naive_safe_exploration,
 )
+from depsue.policies.tilted import RatioClipped
 from depsue.scores import ExternalModel, ScoreTable
 
 __all__ = [
@@ -29,11 +31,14 @@ __all__ = [
     "ChosenPolicy",
     "EpsilonGreedy",
     "ExternalModel",
+    "FeatureSoftmax",
+    "LinearThompson",
     "Mixture",
     "NamedPolicy",
     "OnnxScores",
     "OrElse",
     "OwnPolicy",
+    "RatioClipped",
     "RestrictedPolicy",
     "ScoreTable",
     "SoftmaxOfScores",

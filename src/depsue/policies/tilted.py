@@ -1,4 +1,4 @@
-"""Policies that a reward model bends: a tilt of pi0, and a choice among the novel actions."""
+"""Policies that a reward model bends: tilts and clips of pi0, choices among the novel actions."""
 
 from __future__ import annotations
 
@@ -185,3 +185,68 @@ class ModelSoftmax(BasePolicy):
         model = CachedRewardModel(state.parts["model"])
         support, factors = state.arrays["support"].astype(bool), state.arrays["factors"]
         return cls(model, support, **state.settings, factors=factors)
+
+
+class RatioClipped(BasePolicy):
+    """The best policy by a reward model among those with low <= pi / p0 <= high everywhere.
+
+    p0 is the base policy. Every item first gets low p0; what is left of the probability goes to
+    the items in the order of q-hat, up to high p0 each, equal predictions sharing in proportion to
+    p0. As rewards are at least 0, V(pi) >= low V(p0): surely, whatever the rewards and the model
+    are, without data and without delta. Novel items, which p0 never shows, are never shown.
+
+    Args:
+        base: p0; pi0.
+        model: q-hat.
+        low: the least pi / p0, in [0, 1].
+        high: the largest pi / p0, >= 1.
+    """
+
+    kind = "ratio-clipped"
+    part_families = {"model": REWARD_MODEL, "base": POLICY}
+
+    def __init__(self, base: Policy, model: RewardModel, *, low: float, high: float) -> None:
+        for name, value, ok, rule in (
+            ("low", low, is_real(low) and 0 <= low <= 1, "lie in [0, 1]"),
+            ("high", high, is_real(high) and 1 <= high < np.inf, "be at least 1, and finite"),
+        ):
+            require(ok, f"{name} must {rule}", found=short(value), error=PolicyError)
+        self.base, self.model, self.low, self.high = base, model, float(low), float(high)
+
+    @property
+    def n_actions(self) -> int:
+        return self.base.n_actions
+
+    def probabilities(self, contexts: FloatArray) -> FloatArray:
+        return self.over(Requests(contexts))
+
+    def over(self, requests: Requests) -> FloatArray:
+        base = np.asarray(whole(self.base, requests), dtype=np.float64)
+        q_hat = np.asarray(predicted(self.model, requests), dtype=np.float64)
+        order = np.argsort(-q_hat, axis=1, kind="stable")
+        shares = np.take_along_axis(base, order, axis=1)
+        ranked = np.take_along_axis(q_hat, order, axis=1)
+        left = (1 - self.low) * shares.sum(axis=1, keepdims=True)
+        before = (self.high - self.low) * (np.cumsum(shares, axis=1) - shares)
+        # equal predictions are one step, filled evenly: its first and its last place
+        step = np.cumsum(np.diff(ranked, axis=1, prepend=ranked[:, :1]) != 0, axis=1)
+        out = np.zeros_like(base)
+        flat = (step + np.arange(len(step))[:, None] * step.shape[1]).ravel()
+        of_step = np.bincount(flat, shares.ravel(), minlength=step.size).reshape(step.shape)
+        room = (self.high - self.low) * np.take_along_axis(of_step, step, axis=1)
+        first = np.full(step.size, np.inf)
+        np.minimum.at(first, flat, before.ravel())
+        start = first[flat].reshape(step.shape)
+        filled = np.clip(left - start, 0, room)
+        more = np.where(room > 0, filled / np.where(room > 0, room, 1.0), 0.0)
+        np.put_along_axis(out, order, shares * (self.low + (self.high - self.low) * more), axis=1)
+        return held(out)
+
+    def state(self) -> State:
+        numbers = {"low": self.low, "high": self.high}
+        return State(numbers, parts={"model": self.model, "base": self.base})
+
+    @classmethod
+    def from_state(cls, state: State) -> RatioClipped:
+        model = CachedRewardModel(state.parts["model"])
+        return cls(state.parts["base"], model, **state.settings)

@@ -126,7 +126,9 @@ class RewardSettings:
     hidden: tuple[int, ...] = (100, 10)
     """Widths of the hidden layers."""
     rate: float = 1e-3
-    """Adam's step size."""
+    """The step size."""
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """Adam, or plain gradient steps; the paper does not say which."""
     batch: int = 1024
     """Rows per step and member at most; fewer where an epoch would have under 100 steps."""
     max_epochs: int = 20
@@ -145,6 +147,11 @@ class RewardSettings:
                 found=short(value),
             )
         require_positive(self.rate, "rate", "0.001 is a good start")
+        require(
+            self.optimiser in ("adam", "sgd"),
+            "optimiser must be 'adam' or 'sgd'",
+            found=short(self.optimiser),
+        )
         require(
             len(self.hidden) >= 1 and all(is_whole(h) and h >= 1 for h in self.hidden),
             "hidden must be the widths of at least one layer",

@@ -2,10 +2,10 @@
 
 The B members q-hat_j(x, e_a) are held, and computed, as one batch (`BatchedMlp`).
 
-One loop fits the bootstrapped ensemble and CQL. Both minimise binary cross entropy on r / r_max
-with Adam and keep the weights of the epoch with the lowest held-out loss, CQL's part included. CQL
-(Kumar et al., 2020) adds alpha E[q(x, a') - q(x, a)] with a' drawn uniformly from all actions, as
-in the paper's appendix, which pushes down what was not logged.
+One loop fits the bootstrapped ensemble and CQL. Both minimise binary cross entropy on r / r_max and
+keep the weights of the epoch with the lowest held-out loss, CQL's part included. CQL (Kumar et al.,
+2020) adds alpha E[q(x, a') - q(x, a)] with a' drawn uniformly from all actions, as in the paper's
+appendix, which pushes down what was not logged.
 """
 
 from __future__ import annotations
@@ -114,20 +114,14 @@ class MlpRewardModel(BaseRewardModel):
         return out
 
     def state(self) -> State:
-        arrays = {
-            "features": self._features.numpy(),
-            "shift": self._mlp.shift.numpy(),
-            "scale": self._mlp.scale.numpy(),
-        }
-        for k, (w, b) in enumerate(zip(self._mlp.weights, self._mlp.biases, strict=True)):
-            arrays[f"weight{k}"], arrays[f"bias{k}"] = w.numpy(), b.numpy()
-        settings = {
-            "d": self._mlp.d,
-            "layers": len(self._mlp.weights),
-            "r_max": self.r_max,
-            "combine": self.combine,
-        }
-        return State(settings, arrays)
+        mlp = self._mlp
+        arrays = {"features": self._features, "shift": mlp.shift, "scale": mlp.scale}
+        for k, (w, b) in enumerate(zip(mlp.weights, mlp.biases, strict=True)):
+            arrays[f"weight{k}"], arrays[f"bias{k}"] = w, b
+        settings = {"d": mlp.d, "layers": len(mlp.weights), "r_max": self.r_max}
+        return State(
+            settings | {"combine": self.combine}, {name: a.numpy() for name, a in arrays.items()}
+        )
 
     @classmethod
     def from_state(cls, state: State) -> MlpRewardModel:
@@ -470,14 +464,13 @@ def fit_rewards(
         best = int(np.argmin(heldout_loss))
         if best == epoch:
             best_weights = [p.detach().clone() for p in mlp.parameters()]
-        name = "reward model" if not settings.conservatism else "reward model (CQL)"
+        name = "reward model (CQL)" if settings.conservatism else "reward model"
         stop = epoch - best >= settings.patience
         total = epoch + 1 if stop else settings.max_epochs
         watch(name, epoch + 1, total, f"held-out loss {heldout_loss[-1]:.4f}")
         if stop:
             break
-    layers = len(mlp.weights)
-    mlp.weights, mlp.biases = best_weights[:layers], best_weights[layers:]
+    mlp.weights, mlp.biases = best_weights[: len(mlp.weights)], best_weights[len(mlp.weights) :]
     model.report = _report(model, train, heldout, train_loss, heldout_loss)
     return model
 
@@ -497,10 +490,11 @@ class Adam:
     Args:
         parameters: what is learned, in place.
         rate: the step size.
+        plain: take plain gradient steps instead.
     """
 
-    def __init__(self, parameters: list[torch.Tensor], rate: float) -> None:
-        self.parameters, self._rate, self._steps = parameters, rate, 0
+    def __init__(self, parameters: list[torch.Tensor], rate: float, plain: bool = False) -> None:
+        self.parameters, self._rate, self._plain, self._steps = parameters, rate, plain, 0
         self._moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in parameters]
 
     @torch.no_grad()
@@ -509,6 +503,9 @@ class Adam:
         self._steps += 1
         first, second = (1 - beta**self._steps for beta in (0.9, 0.999))
         for p, g, (mean, square) in zip(self.parameters, gradients, self._moments, strict=True):
+            if self._plain:
+                p.sub_(g, alpha=self._rate)
+                continue
             mean.lerp_(g, 1 - 0.9)
             square.mul_(0.999).addcmul_(g, g, value=1 - 0.999)
             p.addcdiv_(mean, (square.sqrt() / second**0.5).add_(1e-8), value=-self._rate / first)
@@ -531,7 +528,7 @@ class _Fit:
         self.target = torch.from_numpy((logs.reward / logs.r_max).astype(np.float32))
         for parameter in mlp.parameters():
             parameter.requires_grad_(True)
-        self.optimiser = Adam(mlp.parameters(), settings.rate)
+        self.optimiser = Adam(mlp.parameters(), settings.rate, settings.optimiser == "sgd")
 
     def epoch(self) -> float:
         """One pass over every member's sample; the mean loss (without CQL's part)."""

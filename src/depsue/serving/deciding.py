@@ -434,9 +434,13 @@ def draw(probabilities: FloatArray, uniforms: FloatArray) -> IntArray:
         uniforms: (m,) in [0, 1); each picks by the inverse of the cumulated probabilities.
     """
     cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
-    drawn = (cumulative <= uniforms[:, None] * cumulative[:, -1:]).sum(axis=1)
-    last = probabilities.shape[1] - 1 - (probabilities[:, ::-1] > 0).argmax(axis=1)
-    return np.asarray(np.minimum(drawn, last))  # whatever the rounding
+    beyond = cumulative > uniforms[:, None] * cumulative[:, -1:]
+    drawn = beyond.argmax(axis=1)
+    rounded = ~beyond[:, -1]
+    if rounded.any():  # up to the whole sum: the last that is shown
+        shown = probabilities[rounded, ::-1] > 0
+        drawn[rounded] = probabilities.shape[1] - 1 - shown.argmax(axis=1)
+    return np.asarray(drawn)
 
 
 def check_request(request: Decide, served: ServedPolicy, most: int = MOST_CANDIDATES) -> None:

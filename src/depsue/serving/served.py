@@ -238,6 +238,8 @@ class ServedPolicy:
                 pairs[k] = cache[keys[k]] = own[place], base[place]
         while len(cache) > self._most_cached:
             cache.pop(next(iter(cache)), None)  # the oldest: dicts keep their order
+        if len(new) == len(keys):
+            return own, base
         known = [pair for pair in pairs if pair is not None]
         return np.stack([own for own, _ in known]), np.stack([base for _, base in known])
 

@@ -1,8 +1,9 @@
 """Decides for all requests that wait, in batches that are committed together.
 
 While one batch is committed (`writing`), the next gathers and is decided; so one sync of the disk
-does for many requests. The worker looks nothing up: what it draws for a key of before is put right
-by the store, which answers with the first decision of that key.
+does for many requests. An event loop hands on together what it takes in at once: to wake the worker
+for each request takes longer than to read it. The worker looks nothing up: what it draws for a key
+of before is put right by the store, which answers with the first decision of that key.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MOST_AT_ONCE = 512
 """Requests in one batch."""
 UNDER_WAY = 2
 """Batches at once: one that is committed, one that is decided."""
-GATHER, LONGEST = 0.0005, 0.003
+GATHER, LONGEST = 0.0002, 0.003
 """Seconds to wait for the next request, and for all together, before a batch begins."""
 
 
@@ -78,7 +79,9 @@ class Worker:
         held = holdout or (lambda: settings.holdout)
         self._decider = Decider(store.campaign, secret, held, own_pi0, clock)
         self._most_candidates = settings.most_candidates
-        self._queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[QueuedCall] | None] = SimpleQueue()
+        self._taken_in: dict[asyncio.AbstractEventLoop, list[QueuedCall]] = {}
+        """What each loop has taken in, and hands on in a moment."""
         self._waiting = 0
         self._slots = threading.Semaphore(UNDER_WAY)
         self._thread = threading.Thread(target=self._run, name="depsue-worker", daemon=True)
@@ -121,14 +124,30 @@ class Worker:
         return self._put((), rewards)
 
     def _put(self, requests: Sequence[Decide], rewards: Sequence[Reward]) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
         call = QueuedCall.of(requests, rewards, future, chance=self._chance)
         # a batch larger than the limit is taken when nothing else waits, or it never would be
         if self._waiting + call.size > max(self._most_waiting, call.size):
             raise Busy("the service has more to do than it can", cure="try again in a moment")
         self._waiting += call.size
-        self._queue.put(call)
+        if (taken_in := self._taken_in.get(loop)) is None:
+            taken_in = self._taken_in[loop] = []
+            loop.call_soon(self._hand_on, loop)
+        taken_in.append(call)
         return future
+
+    def _hand_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the worker what a loop has taken in, a batch at most at once."""
+        together, size = list[QueuedCall](), 0
+        for call in self._taken_in.pop(loop):
+            together.append(call)
+            size += call.size
+            if size >= MOST_AT_ONCE:
+                self._queue.put(together)
+                together, size = [], 0
+        if together:
+            self._queue.put(together)
 
     def _run(self) -> None:
         torch.set_num_threads(1)  # batches are small: threads would only wait for each other
@@ -139,7 +158,7 @@ class Worker:
             if calls:
                 self.writer.put(self.batch(calls))
 
-    def _gathered(self, first: QueuedCall | None) -> tuple[list[QueuedCall], bool]:
+    def _gathered(self, first: list[QueuedCall] | None) -> tuple[list[QueuedCall], bool]:
         """What waits, and comes within moments; and whether it is time to end.
 
         A commit costs the disk a few milliseconds, whatever it holds: those who were answered
@@ -147,14 +166,14 @@ class Worker:
         """
         calls: list[QueuedCall] = []
         size, latest = 0, time.monotonic() + LONGEST
-        call = first
-        while call is not None:
-            calls.append(call)
-            size += call.size
+        more = first
+        while more is not None:
+            calls += more
+            size += sum(call.size for call in more)
             if size >= MOST_AT_ONCE or time.monotonic() > latest:
                 return calls, False
             try:
-                call = self._queue.get(timeout=GATHER)
+                more = self._queue.get(timeout=GATHER)
             except Empty:
                 return calls, False
         return calls, True

@@ -41,6 +41,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -65,9 +66,22 @@ CHUNK = 2000
 """Decisions and rewards that are replayed between two batches: more than a batch holds."""
 
 
+_FRESH: deque[str] = deque()
+"""Chances that nobody has been given yet."""
+if hasattr(os, "register_at_fork"):  # two processes must never be given the same
+    os.register_at_fork(after_in_child=_FRESH.clear)
+
+
 def fresh_chance() -> str:
-    """What a request without a key is drawn by: nobody else has it, or can foresee it."""
-    return os.urandom(16).hex()
+    """What a request without a key is drawn by: nobody else has it, or can foresee it.
+
+    Many are made at once: to ask the system lets other threads go first, and they take their time.
+    """
+    while True:
+        with suppress(IndexError):
+            return _FRESH.popleft()
+        many = os.urandom(16 * 256).hex()
+        _FRESH.extend(many[start : start + 32] for start in range(0, len(many), 32))
 
 
 class QueuedCall(NamedTuple):

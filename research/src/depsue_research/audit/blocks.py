@@ -32,6 +32,8 @@ VERSIONS = {
     "declarations": 3,
     "ended by choice": 2,
     "ended at will": 2,
+    "pooled campaigns": 2,
+    "pooled campaigns, heavy weights": 2,
     "retried": 2,
     "sorted": 2,
 }

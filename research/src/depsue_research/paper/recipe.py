@@ -68,6 +68,17 @@ METHODS: Mapping[str, Method] = {
     "explore_5_cumulative": Method("explore", 5, safety="cumulative"),
 }
 """By the names in recipes and cells, in the order in which they are shown."""
+LATER: Mapping[str, Any] = {
+    "model_rows": "S1",
+    "when_failed": "deploy anyway",
+    "optimiser": "adam",
+    "baseline": True,
+    "factor": "minibatch",
+    "factor_on": "all",
+    "entropy": "exact",
+}
+"""Settings that came after cells had been committed: where they have these values, they are left
+out of the hash, so that those cells still count."""
 SET_ELSEWHERE: dict[type, set[str]] = {
     ExploreSettings: {"promises", "safety", "deployments", "rewards"}
 }
@@ -108,12 +119,18 @@ class Recipe:
     """Share of novel actions in Naive Safe Exploration."""
     clip: float | None = None
     """Limit of V_on(pi_k) over V_on(pi0) in the margin."""
+    model_rows: Literal["S1", "all"] = "S1"
+    """The rows that q-hat of DEPSUE is fitted on."""
+    when_failed: Literal["logging policy", "deploy anyway"] = "deploy anyway"
+    """What DEPSUE deploys when its bound stays below the need."""
     official_data: bool = True
     """Hold the data against its published counts and checksums; false for data of one's own."""
 
     def __post_init__(self) -> None:
         _one_of("experiment", self.experiment, tuple(LEVEL))
         _one_of("preset", self.preset, ("paper", "fitted"))
+        _one_of("model_rows", self.model_rows, ("S1", "all"))
+        _one_of("when_failed", self.when_failed, ("logging policy", "deploy anyway"))
         for name in self.methods:
             method_of(name)
         for name, least in (("supported", 1), ("novel", 1), ("rows", 1), ("validation_rows", 0)):
@@ -179,6 +196,8 @@ class Recipe:
                 names += ["exploration", "rewards"]
             case "depsue":
                 names += ["safe_opg", "rewards", "clip"]
+                later = ("model_rows", "when_failed")
+                names += [name for name in later if getattr(self, name) != LATER[name]]
         if self.experiment == "wiki10":
             world = wiki10.constants()
         else:
@@ -321,7 +340,7 @@ def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
     part = dict(part)
     known = {field.name for field in fields(kind)} - SET_ELSEWHERE.get(kind, {"objective"})
     if kind in (OpgSettings, SafeOpgSettings):
-        known.add("alpha")
+        known |= {"alpha", "entropy"}
     _refuse_unknown(part, known, f"[{name}]")
     try:
         for listed in ("hidden", "fractions"):
@@ -329,8 +348,9 @@ def _part(values: dict[str, Any], name: str, kind: type[S]) -> S:
                 part[listed] = tuple(part[listed])
         if "bound" in part:
             part["bound"] = bound_named(part["bound"])
-        if "alpha" in part:
-            part["objective"] = ValueWithEntropy(part.pop("alpha"))
+        terms = {name: part.pop(name) for name in ("alpha", "entropy") if name in part}
+        if terms:
+            part["objective"] = ValueWithEntropy(**terms)
         return kind(**part)
     except (TypeError, ValueError) as problem:
         raise ConfigError(
@@ -378,11 +398,19 @@ def _plain(value: Any) -> Any:
         if "bound" in out:
             out["bound"] = repr(out["bound"])
         if "objective" in out:
-            out["objective"] = asdict(out["objective"])
+            out["objective"] = _without_later(asdict(out["objective"]))
         return {
-            name: list(v) if isinstance(v, tuple) else v for name, v in out.items() if v is not None
+            name: list(v) if isinstance(v, tuple) else v for name, v in _without_later(out).items()
         }
     return value
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: v
+        for name, v in values.items()
+        if v is not None and (name not in LATER or v != LATER[name])
+    }
 
 
 def _change(name: str, here: Any, there: Any) -> str:

@@ -180,7 +180,8 @@ def _depsue(recipe: Recipe, cell: Cell, worlds: tuple[World, World], clock: Cloc
         learner=recipe.safe_opg,
         rewards=recipe.rewards,
         clip=recipe.clip,
-        when_failed="deploy anyway",
+        when_failed=recipe.when_failed,
+        model_rows=recipe.model_rows,
     )
     with clock.split() as watch:
         result = run_depsue(worlds[0], recipe.rows, settings, seed=cell.seed, watch=watch)

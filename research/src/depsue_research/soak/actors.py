@@ -170,7 +170,7 @@ class SoakClient(threading.Thread):
         elif kind == "old" and self._asks:  # of a moment ago, or of the beginning
             ask = rng.choice(self._asks)
             if ask.candidates is not None and rng.random() < 0.5:  # the stock has changed
-                ask = msgspec.structs.replace(ask, **self._brought())
+                ask = with_other_stock(ask, rng, self._around.items)
             if ask.keyed:
                 self._decide([ask])
         elif kind == "unanswered" and self._unanswered:
@@ -184,29 +184,15 @@ class SoakClient(threading.Thread):
         context = dict(rng.choice(self._contexts))
         if not keyed:  # known again by its context, which no other request has
             context[around.columns[0]] = rng.uniform(-1.5, 1.5)
-        brought = self._brought() if rng.random() < 0.15 else {"candidates": None}
+        with_candidates = rng.random() < 0.15
+        more = brought(rng, around.items) if with_candidates else {"candidates": None}
         name = f"{self._number}-{len(self._asks)}"
-        ask = Ask(name, keyed, context, at=now(), **brought)
+        ask = Ask(name, keyed, context, at=now(), **more)
         self.book.write(ask)
         self._asks.append(ask)
         if keyed:
             self._unanswered[name] = ask
         return ask
-
-    def _brought(self) -> dict[str, Any]:
-        """Candidates, and sometimes what pi0 is on them, or what it chose."""
-        rng, items = self._rng, self._around.items
-        candidates = rng.sample(items, rng.randrange(1, len(items)))
-        weights = [rng.random() + 0.01 for _ in candidates]
-        shares = [weight / sum(weights) for weight in weights]
-        brought: dict[str, Any] = dict.fromkeys(BROUGHT) | {"candidates": candidates}
-        kind = rng.random()
-        if kind < 0.6:
-            brought["probabilities"] = shares
-        if kind < 0.3 or kind > 0.8:
-            (place,) = rng.choices(range(len(shares)), shares)
-            brought |= {"chosen": candidates[place], "chosen_probability": shares[place]}
-        return brought
 
     def _service(self) -> int:
         """Mostly the same one; now and then another, which did not decide what is repeated."""
@@ -326,6 +312,26 @@ class SoakClient(threading.Thread):
             self.book.write(entry)
             if status != 200 and self._rng.random() < 0.8:
                 heapq.heappush(self._due, (ended + 0.2, *item[1:]))
+
+
+def brought(rng: random.Random, items: Sequence[int]) -> dict[str, Any]:
+    """Candidates, and sometimes what pi0 is on them, or what it chose."""
+    candidates = rng.sample(items, rng.randrange(1, len(items)))
+    weights = [rng.random() + 0.01 for _ in candidates]
+    shares = [weight / sum(weights) for weight in weights]
+    fields: dict[str, Any] = dict.fromkeys(BROUGHT) | {"candidates": candidates}
+    kind = rng.random()
+    if kind < 0.6:
+        fields["probabilities"] = shares
+    if kind < 0.3 or kind > 0.8:
+        (place,) = rng.choices(range(len(shares)), shares)
+        fields |= {"chosen": candidates[place], "chosen_probability": shares[place]}
+    return fields
+
+
+def with_other_stock(ask: Ask, rng: random.Random, items: Sequence[int]) -> Ask:
+    """The same request after the stock has changed: all that it brings is new."""
+    return msgspec.structs.replace(ask, **brought(rng, items))
 
 
 def _body(ask: Ask) -> dict[str, Any]:
