@@ -17,8 +17,6 @@ ONE_USER: dict[str, str] = {
     "depsue.cli.columns": "which column is what on the command line, apart from what plan does",
     "depsue.cli.logs": "the commands on logs, one file",
     "depsue.cli.main": "the entry of the command line, as of python -m depsue",
-    "depsue.certificates.statements": "what a verdict rests on, in words, apart from its sums",
-    "depsue.exploration.rung_tests": "tests that refute what was declared, apart from the rounds",
     "depsue.cli.serve": "the commands of the service, one file",
     "depsue.ledger.reads": "the rules of counted reads, apart from the ledger's records",
     "depsue.pages.campaign": "the pages of one campaign, apart from the routes",

@@ -279,7 +279,7 @@ class Rules:
 
     @property
     def takes_control(self) -> bool:
-        """Whether a control variate may be used: single items are weighed, by exact propensities."""
+        """Whether a control variate may be used: items are weighed one by one, p is exact."""
         return self.marginal is None and self.factor == 1
 
     def without(self, erased: int) -> Rules:

@@ -14,22 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-import numpy as np
-
 from depsue.bounds import BoundRun, Partition
 from depsue.certificates.certificate import Certificate, Kind, Verdict
-from depsue.certificates.folds import Folds, StreamedFolds
+from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
+from depsue.certificates.pooling import words_on_pooling
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
-from depsue.certificates.statements import assumptions_of, estimated
-from depsue.certificates.terms import LimitedTerms
+from depsue.certificates.terms import LimitedTerms, UnitMeans
 from depsue.certificates.tuning import tuned
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
-from depsue.data.partitions import StreamedFold, UnitNumbers
-from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.data.partitions import StreamedFold
 from depsue.errors import require, short
+from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import hash_of
@@ -113,7 +111,7 @@ def certify(
         listed=len(ladder.shares),
         policy=hash_of(ladder.policy(level)),
         verdicts=best,
-        assumptions=assumptions_of(folds, rules, ladder),
+        assumptions=_assumptions(folds, rules, ladder),
         units=folds.units,
         group=folds.group,
         control=None if rules.control is None else dict(rules.control.coefficients),
@@ -131,7 +129,7 @@ def certify(
 
 def _kind(rows: LoggedData | StreamedFold, rules: Rules) -> Kind:
     """What a certificate is called: by the weakest thing that it rests on."""
-    if estimated(rows):
+    if _estimated(rows):
         return "estimated"
     if rules.assumed is not None:
         return rules.assumed.rung.name
@@ -252,7 +250,7 @@ class _Reading:
 
     def one_pass(self, shares: FloatArray, runs: Sequence[Sequence[_PromiseRun]]) -> None:
         """Show all partitions to the runs of these levels, (L, parts) shares."""
-        by_unit = [_UnitMeans(len(shares), self._units) for _ in self._rules.promises]
+        by_unit = [UnitMeans(len(shares), self._units) for _ in self._rules.promises]
         for tested in self._partitions():
             if self._units:
                 for place, k in enumerate(tested.promises):
@@ -344,46 +342,6 @@ class _PromiseRun:
         return verdict_of(self._promise, self._rules, value, self._proof, share)
 
 
-class _UnitMeans:
-    """The terms of one promise by unit, for units whose rows lie in several partitions.
-
-    One sum for each unit and level is kept; the means then go to the bound as one partition.
-
-    Args:
-        levels: how many levels.
-        units: how many units there are at most; 0 if rows stand for themselves.
-    """
-
-    def __init__(self, levels: int, units: int) -> None:
-        self._numbers = UnitNumbers(units)
-        self._sums = np.zeros((levels, units))
-        self._at: IntArray = np.zeros(0, dtype=np.int32)
-        self._like: list[LimitedTerms | None] = [None] * levels
-
-    def begin(self, rows: LoggedData) -> None:
-        """The rows of the next partition, which have units."""
-        if rows.units is not None and rows.unit is not None:
-            self._at = self._numbers.of(rows.units, rows.unit)
-
-    def add(self, level: int, limited: LimitedTerms) -> None:
-        """The terms of these rows at one level."""
-        unit, values = np.asarray(limited.terms.unit), limited.terms.values
-        sums = np.bincount(unit, weights=values, minlength=len(self._at))
-        self._sums[level, self._at] += sums
-        self._like[level] = limited
-
-    def of(self, level: int) -> LimitedTerms:
-        """(v,) the means of units at one level, as terms that declare what those of rows did."""
-        limited, rows = cast(LimitedTerms, self._like[level]), self._numbers.rows
-        means, like = self._sums[level, : len(rows)] / rows, limited.terms
-        unit = np.arange(len(means))
-        terms = ConservativeTerms(means, like.lower, unit=unit, proof=like.proof)
-        if isinstance(like, WeightedTerms):
-            rewards = np.full(len(means), like.r_max)
-            terms = WeightedTerms.of(means / like.r_max, rewards, r_max=like.r_max, unit=unit)
-        return LimitedTerms(terms, limited.upper, limited.r_max)
-
-
 def _counts(fold: StreamedFold, promises: Sequence[Promise]) -> list[int]:
     """How many certifying rows each promise is about."""
     if not any(promise.segment for promise in promises):
@@ -419,3 +377,185 @@ def _require_sums(rows: LoggedData | StreamedFold, rules: Rules) -> None:
         cure="where every row has a unit of its own, leave units out of the mapping; else take "
         "a sample of the units",
     )
+
+
+def _of_account(rules: Rules) -> list[str]:
+    """What a verdict in `cumulative` promises, and what its account rests on, in words."""
+    if not rules.credits:
+        return []
+    absolute = [p.name for p in rules.promises if p.floor.ratio is None]
+    relative = [p.name for p in rules.promises if p.floor.ratio is not None]
+    words = []
+    if absolute:
+        words.append(
+            f"{', '.join(absolute)}: the promise is about what was realised so far plus what is "
+            "expected of this deployment, together, per decision"
+        )
+    if relative:
+        words.append(
+            f"{', '.join(relative)}: the promise is about what is expected of this deployment and "
+            "of all before it, together, per decision"
+        )
+    words.append(
+        "every decision that earlier deployments served is in the account, fallbacks and rollbacks "
+        "included; those without a row count at their worst"
+    )
+    most = max(credit.decisions for credit in rules.credits.values())
+    if most:
+        words.append(f"no more than {most:,} decisions are served before the next verdict")
+    debts = [name for name, credit in rules.credits.items() if credit.value < 0]
+    if debts:
+        words.append(
+            f"there is a debt ({', '.join(debts)}): the promise needs all of the "
+            f"{most:,} declared decisions, and a round that ends early breaks it"
+        )
+    if any(p.segment for p in rules.promises):
+        words.append("each segment keeps its share of all decisions")
+    return words
+
+
+def _estimated(rows: LoggedData | StreamedFold) -> bool:
+    """Whether the propensities of these rows were estimated."""
+    if isinstance(rows, LoggedData):
+        return rows.estimating is not None
+    return rows.stream.mapping.estimates
+
+
+def _assumptions(
+    folds: Folds | StreamedFolds, rules: Rules, ladder: MixtureLadder
+) -> tuple[str, ...]:
+    """What the verdict rests on, in words."""
+    rows = folds.certify
+    words = [
+        *_on_registration(folds),
+        "every estimated propensity is near enough to the probability with which its action was "
+        "drawn: this is no strict certificate"
+        if _estimated(rows)
+        else "every logged propensity is the probability with which its action was drawn"
+        if rules.factor == 1
+        else "the probability with which an action was drawn is logged, but not to the digit",
+        f"rewards lie between 0 and {rows.r_max:g}",
+    ]
+    words += [
+        f"{promise.reward} lies between 0 and {promise.r_max:g}"
+        for promise in rules.promises
+        if promise.reward is not None
+    ]
+    if rows.unit is None:
+        words.append(
+            "rows are independent draws; the promise is about contexts like the logged ones"
+        )
+    else:
+        words.append(
+            "rows of one unit are the sample; units are independent, and the promise is about the "
+            "mean over units"
+        )
+    words += _on_requests(rows, ladder)
+    words += words_on_units(folds.units)
+    words.append("what is served meets the same users and rewards as the logs")
+    if columns := sorted({p.segment[0] for p in rules.promises if p.segment is not None}):
+        words.append(
+            f"segments ({', '.join(columns)}) are known before the decision, and make up the same "
+            "shares of what is served as of the logs"
+        )
+    words.append(
+        "the number of rows was fixed before their rewards were seen"
+        if rules.fixed_length
+        else f"fact: the round was ended by choice; {rules.bound} is used, which holds at any time"
+        if not rules.erased
+        else f"fact: {rules.bound} is used, which holds at any time, and for missing values at "
+        "their lowest"
+    )
+    if rules.erased:
+        words.append(
+            f"fact: {counted(rules.erased, 'value')} of the certifying rows were erased before the "
+            "verdict, on request of users; each counts at its lowest"
+        )
+    if not rules.fixed_length:
+        words.append(
+            "who ended the round had seen rewards of its learn and select rows only, or the "
+            "candidate does not depend on when it ended"
+        )
+    words += [
+        "fact: nothing depends on the order of the rows",
+        "fact: delta is the error rate of this verdict; a campaign with K such verdicts errs in "
+        "some of them up to K times as often",
+    ]
+    known = {name: top for name, top in rules.ceilings.items() if not top.is_r_max}
+    if len(known) < len(rules.ceilings):
+        words.append(
+            "fact: what logged these rows kept no share of pi0, and no ceiling on V(pi0) is left: "
+            "relative floors are taken of the largest reward"
+        )
+    if known:
+        sources = "; ".join(
+            f"{name}: {ceiling.n:,} values of the logs {ceiling.data[:12]}"
+            for name, ceiling in known.items()
+        )
+        words.append(
+            "pi0's value has not changed since the rows that the ceiling was taken from "
+            f"({sources})"
+        )
+    words += _of_account(rules)
+    words += words_on_pooling(folds.strata)
+    if rules.control is not None and not folds.strata:
+        words.append("every row was drawn from the distribution that its logging policy answers")
+    if rules.assumed is not None:
+        words += rules.assumed.rung.words
+    elif rules.marginal is not None:
+        words.append(
+            "within a group of actions the choice has no effect on the reward, given the context: "
+            "a novel action is worth what its group is"
+        )
+    return (*words, *rules.assumptions)
+
+
+def _on_requests(rows: LoggedData | StreamedFold, ladder: MixtureLadder) -> list[str]:
+    """What a verdict rests on where requests bring candidates, or pi0's choice, in words."""
+    words = []
+    sets = rows.candidates if isinstance(rows, LoggedData) else None
+    if sets is not None:
+        words.append(
+            "requests bring candidates as they did while the rows were logged: another retrieval "
+            "or another stock makes other requests"
+        )
+        if sets.pi0 is not None:
+            words.append(
+                "pi0's probabilities of the candidates, as requests bring them, are those that it "
+                "shows them with"
+            )
+    if any(getattr(part, "rests_on_choice", False) for part in ladder.parts):
+        words += [
+            "pi0 shows what it says that it chose, with the probability that it says",
+            "fact: in rows that pi0 drew only old items count beside pi0, in others only new ones, "
+            "so each item counts once",
+        ]
+    return words
+
+
+def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
+    """What no ledger can see, in words."""
+    registration = folds.registration
+    words = [
+        f"no verdict on these rows was asked of another ledger than {registration.ledger}, and the "
+        "rows are as they were logged, not chosen by their rewards",
+        "nobody looked at the rewards of the certifying rows before all was fixed, although these "
+        "rows are older than the candidate",
+    ]
+    if registration.kind == "unit":
+        words.append(
+            "the ids of units, which folds hang on, were given without knowing rewards, and a unit "
+            "has the same id in every round"
+        )
+    if registration.kind == "decision":
+        words.append(
+            "the ids of decisions, which folds hang on, were given without knowing rewards"
+        )
+    if not registration.drawn:
+        words.append("the secret of the folds was given, not drawn: it was chosen without the rows")
+    if registration.declared_fresh:
+        words.append(
+            "the rows are new: this was declared, for without times nothing tells them from rows "
+            "that were registered before"
+        )
+    return words

@@ -32,6 +32,7 @@ from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
+from depsue.exploration.assumed import RungReport, check_rung
 from depsue.exploration.round import (
     Explored,
     FrozenCandidate,
@@ -39,7 +40,6 @@ from depsue.exploration.round import (
     certify_round,
     look_ahead,
 )
-from depsue.exploration.rung_tests import RungReport, check_rung
 from depsue.exploration.settings import ExploreSettings
 from depsue.policies.cached import CachedPolicy, CachedRewardModel
 from depsue.progress import Watch, silent
