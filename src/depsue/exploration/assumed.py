@@ -32,7 +32,7 @@ from depsue.bounds import Betting
 from depsue.certificates import AssumedRung, Folds, ItemSplit, Registration, rule_of
 from depsue.certificates.assumed import item_draw, mass_by_proxy, require_one_row_a_unit
 from depsue.certificates.rules import BET_GRID
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.data.terms import ConservativeTerms
 from depsue.errors import require
@@ -41,7 +41,7 @@ from depsue.exploration.headroom import Sums
 from depsue.exploration.parts import Part
 from depsue.exploration.settings import ExploreSettings, worth
 from depsue.policies import Uniform
-from depsue.policies.base import whole
+from depsue.policies.base import held, whole
 from depsue.policies.cached import CachedRewardModel
 from depsue.policies.rule import ByRule
 from depsue.progress import Watch, silent
@@ -49,10 +49,11 @@ from depsue.protocols import BoundValue, Policy, RewardModel
 from depsue.rewards import Blend, LinearRewardModel, fit_linear, fit_rewards
 
 STRENGTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
-LEVELS = (0.2, 0.35, 0.6, 1.0)
+LEVELS = (0.1, 0.2, 0.35, 0.6, 1.0)
 """Rules that are compared: how strongly q-hat decides, and u of an item of average worth."""
-LEAST_GAIN = 0.02
-"""What old items are taken to earn above pi0 once q-hat chooses among them, at least."""
+LEAST_GAIN, MOST_TILT = 0.02, 20.0
+"""What old items are taken to earn above pi0 once q-hat chooses among them, at
+least; and how much more often it may show one."""
 MOST_REFERENCE, MOST_CONTEXTS = 256, 1000
 """Old items that a rule is relative to, and contexts that its reach is taken over."""
 FEW = 200
@@ -262,7 +263,7 @@ def exchangeable(
     assumed: AssumedRung | None = None
     best = -np.inf
     chosen = readable.take(np.flatnonzero(split.chosen[readable.action]))
-    gain = _gain(model, chosen, scale)
+    gain = _gain(model, chosen, pi0, split.chosen, scale)
     strengths = STRENGTHS if catalogue.features is not None else (0.0,)
     for strength in strengths:
         for level in LEVELS:
@@ -319,19 +320,31 @@ def _fitted(
     return CachedRewardModel(fitted)
 
 
-def _gain(model: RewardModel, rows: LoggedData, scale: float) -> float:
-    """What q-hat gains among old items that it has not seen, as a share, by rows of P alone."""
+def _gain(model: RewardModel, rows: LoggedData, pi0: Policy, which: Mask, scale: float) -> float:
+    """What a tilt of pi0 gains among old items that q-hat has not seen, by rows of P alone.
+
+    Args:
+        model: q-hat.
+        rows: that show these items.
+        pi0: which logged them.
+        which: (A,) these items.
+        scale: what counts as one unit of q-hat.
+    """
     if not len(rows) or float(rows.reward.mean()) <= 0:
         return LEAST_GAIN
-    q_hat = model.predict_pairs(rows.contexts, rows.action, rows.context)
+    rows = rows.take(np.flatnonzero(rows.context < MOST_CONTEXTS))
+    if len(rows) < 2 or float(rows.reward.mean()) <= 0:
+        return LEAST_GAIN
+    q_hat = np.asarray(model.predict(rows.contexts)[:, which], dtype=np.float64)
+    base = held(np.array(whole(pi0, rows.contexts)[:, which], dtype=np.float64))
+    place = (np.cumsum(which) - 1)[rows.action]
     gains = [LEAST_GAIN]
     for strength in STRENGTHS[1:]:
-        s = (q_hat - q_hat.max()) * (strength / scale)
-        weights = np.exp(np.asarray(s, dtype=np.float64))
-        weights /= weights.sum()
-        mean = float(weights @ rows.reward)
-        error = float(np.sqrt(weights**2 @ (rows.reward - mean) ** 2))
-        gains.append((mean - error) / float(rows.reward.mean()) - 1)
+        g = np.exp((q_hat - q_hat.max(axis=1, keepdims=True)) * (strength / scale))
+        g /= np.maximum((base * g).sum(axis=1, keepdims=True), 1e-12)
+        terms = np.minimum(g[rows.context, place], MOST_TILT) * rows.reward
+        mean = float(terms.mean()) - float(terms.std()) / np.sqrt(len(terms))
+        gains.append(mean / float(rows.reward.mean()) - 1)
     return max(gains)
 
 
