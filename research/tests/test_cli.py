@@ -9,7 +9,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from depsue.errors import ConfigError, FileError
-from depsue_research.cli import app, main, seeds_of
+from depsue_research.arguments import seeds_of
+from depsue_research.cli import app, main
 from depsue_research.paper.cells import CellStore
 
 USERS, MOVIES = 40, 30

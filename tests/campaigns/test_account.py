@@ -188,6 +188,33 @@ def test_a_debt_is_in_the_next_need_and_closes_rollbacks(
     assert campaign.rollback(to=0).policy_hash == campaign.terms.pi0
 
 
+def test_decisions_of_a_policy_that_was_replaced_are_charged_at_its_worst(
+    files: Path, world: World, tmp_path: Path
+) -> None:
+    """The certified policy serves four fifths of a round, then pi0, whose rows are observed."""
+    explore = replace(EXPLORE, promises=(Promise(Floor(0.8)),), safety="cumulative")
+    campaign = begun(files, tmp_path / "home", explore)
+    campaign.train()
+    assert campaign.certify().passed
+    novelty = campaign.choice_of(1, campaign.deploy("certified").policy_hash).novelty
+    back, rows = campaign.rollback(to=0).policy_hash, ROWS // 5
+    served(campaign, world, tmp_path / "1.parquet", back, rows=rows)
+    campaign.observe(tmp_path / "1.parquet", decisions=ROWS)
+    credit = campaign.state().inputs(ROWS).credits["reward"]
+    kept = (1 - novelty) * explore.pi0_share
+    assert kept < 0.8
+    worst = 0.8 * (0.8 - kept)  # of four fifths of the decisions
+    assert credit.value < 0.2 * 0.2 - worst  # V(pi0) <= 1
+
+
+def test_decisions_that_no_margin_shows_are_said(files: Path, world: World, tmp_path: Path) -> None:
+    campaign = begun(files, tmp_path / "home", replace(EXPLORE, safety="cumulative"))
+    served(campaign, world, tmp_path / "1.parquet", campaign.rollback().policy_hash)
+    campaign.observe(tmp_path / "1.parquet", decisions=10 * ROWS)
+    words = str(story_of(campaign))
+    assert f"round 1 served {9 * ROWS:,} decisions without a row: no margin shows them" in words
+
+
 def test_a_rollback_serves_what_holds_without_help(
     files: Path, world: World, tmp_path: Path
 ) -> None:
@@ -231,6 +258,17 @@ def deployed(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def campaign(deployed: Path, tmp_path: Path) -> Campaign:
     shutil.copytree(deployed, tmp_path / "home")
     return Campaign(open_home(tmp_path / "home"), tmp_path / "home", "spring", by="ana")
+
+
+def test_a_warning_names_who_has_read_the_rows(
+    campaign: Campaign, files: Path, tmp_path: Path
+) -> None:
+    home, spring = tmp_path / "home", campaign.name
+    may, items, pi0 = (files / name for name in ("may.parquet", "items.parquet", "pi0"))
+    for name in ("summer", "autumn"):
+        other = create(name, may, items, pi0=pi0, by="ana", home=home)
+        warnings = [note for note in other.notes if note.startswith("warning: a verdict of")]
+        assert len(warnings) == 1 and f"verdict of {spring} has read these rows" in warnings[0]
 
 
 def logged(campaign: Campaign, world: World, path: Path, rows: int) -> Path:

@@ -133,6 +133,10 @@ def test_rows_younger_than_the_window_are_left_out_of_every_round(tmp_path: Path
     young = int((logs["at"] > NOON - timedelta(seconds=week)).sum())
     assert young > 0 and len(campaign.logs(0)) == len(logs) - young
     assert any(f"{young} rows younger than the reward window" in note for note in campaign.notes)
+    with pytest.raises(ConfigError, match="some rows must be older than the reward window"):
+        begin(
+            tmp_path / "early", logs, units="all rows", window=week, now=NOON - timedelta(days=60)
+        )
     again = begin(tmp_path, logs, units="all rows", window=week, now=late)
     assert len(again.logs(0)) == len(logs) - young  # as they were taken in
     again.rollback()

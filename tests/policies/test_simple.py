@@ -77,6 +77,7 @@ def test_a_table_takes_contexts_in_any_order_and_either_zero() -> None:
         (lambda: ScoreTable(CONTEXTS, np.full((2, 3), "a")), "scores must be finite numbers"),
         (lambda: ScoreTable(CONTEXTS, SCORES[:1]), "one row of A scores per context"),
         (lambda: ScoreTable(CONTEXTS[[0, 0]], SCORES), "must be distinct"),
+        (lambda: TABLE(np.ones((2, 3))), r"3 columns, the table has 2\. Cure: declare in the mapp"),
     ],
 )
 def test_bad_settings_are_refused(make: object, message: str) -> None:

@@ -52,7 +52,10 @@ def _length_lines(story: Story) -> Iterator[str]:
         if past.erased:
             yield f"round {past.round}: {counted(past.erased, 'row')} erased on request of users"
         if unobserved:
-            yield f"round {past.round} served {unobserved:,} decisions without a row"
+            served = f"round {past.round} served {unobserved:,} decisions without a row"
+            if story.settings.safety == "cumulative":
+                served += ": no margin shows them, and the account of a verdict counts their worst"
+            yield served
     if any(past.read is not None for past in story.history):
         yield ("values are means over learn and select rows, which no coming verdict reads")
 

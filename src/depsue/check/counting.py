@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from depsue.check.candidates import CandidateCounts, KnownItems, count_candidates
 from depsue.data.mapping import LISTS, LogMapping
-from depsue.data.reading import Source
+from depsue.data.reading import Source, require_old_enough
 from depsue.data.requests import PolicyVersion
 from depsue.data.tables import exact
 from depsue.errors import DataError
@@ -149,6 +149,7 @@ def count_logs(
     schema = source.collect(frame.head(0)).schema
     totals = source.collect(frame.select(**_totals(schema, mapping))).row(0, named=True)
     n = int(totals["rows"])
+    require_old_enough(n, source, mapping)
     if n == 0:
         raise DataError(
             "logs need at least one row",

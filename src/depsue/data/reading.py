@@ -40,6 +40,7 @@ from depsue.data.tables import (
     KINDS,
     MOST_NUMBERS,
     exact,
+    frame_of,
     is_numeric,
     is_text,
     names_in,
@@ -120,15 +121,7 @@ class Source:
         import polars as pl
 
         if not isinstance(frame, pl.LazyFrame):
-            try:
-                frame = pl.DataFrame(frame).lazy()
-            except Exception as problem:  # whatever a foreign frame raises
-                raise DataError(
-                    "a frame must be something that polars can read",
-                    column=name,
-                    found=short(str(problem)),
-                    cure="pass a polars, pandas or Arrow frame, or a dict of columns",
-                ) from problem
+            frame = frame_of(frame, name).lazy()
         return cls(name, "frame", frame, tuple(names_in(frame, name)))
 
     @classmethod
@@ -269,13 +262,7 @@ def read_mapped(
     frame = mapped(source, mapping, without)
     width = len(mapping.columns) + sum(len(values) for values in mapping.categorical.values())
     rows = int(source.collect(frame.select(pl.len())).item())
-    require(
-        rows > 0 or mapping.until is None,
-        "some rows must be older than the reward window",
-        found=f"none of {source.name} at {mapping.until or ''}",
-        cure="wait, or declare the window that rewards need; times without a zone are UTC, and "
-        "numbers are seconds since 1970",
-    )
+    require_old_enough(rows, source, mapping)
     require(
         0 < rows <= MOST_ROWS and rows * width <= MOST_NUMBERS,
         f"logs may have 1 to {MOST_ROWS:,} rows and {MOST_NUMBERS:,} numbers in memory",
@@ -327,6 +314,17 @@ def read_from(
 ) -> LoggedData:
     """The logs of a file, a folder or a pattern, through a mapping."""
     return read_mapped(open_source(path), mapping, catalogue, round)
+
+
+def require_old_enough(rows: int, source: Source, mapping: LogMapping) -> None:
+    """Refuse logs of which no row is older than the reward window."""
+    require(
+        rows > 0 or mapping.until is None,
+        "some rows must be older than the reward window",
+        found=f"none of {source.name} at {mapping.until or ''}",
+        cure="wait, or declare the window that rewards need; times without a zone are UTC, and "
+        "numbers are seconds since 1970",
+    )
 
 
 def count_rows(source: Source, mapping: LogMapping) -> int:

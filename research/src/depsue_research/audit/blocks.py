@@ -32,9 +32,11 @@ VERSIONS = {
     "declarations": 3,
     "ended by choice": 2,
     "ended at will": 2,
+    "late drift": 2,
     "pooled campaigns": 2,
     "pooled campaigns, heavy weights": 2,
     "retried": 2,
+    "rollbacks": 2,
     "sorted": 2,
 }
 """Of trials, 1 unless it says otherwise: where it is raised, what was counted is run again."""
