@@ -34,7 +34,7 @@ from depsue.campaigns.observing import (
     taken_in_before,
     too_few,
 )
-from depsue.campaigns.recorded import MOST_OF_THEM, RecordedCampaign
+from depsue.campaigns.recorded import RecordedCampaign
 from depsue.campaigns.records import CandidateFacts, RoundLength
 from depsue.certificates import Certificate, Registration, declared_units
 from depsue.data.catalogue import Catalogue
@@ -52,6 +52,9 @@ from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, Obse
 from depsue.policies import BasePolicy, save
 from depsue.progress import Watch, silent
 from depsue.savable import required_hash
+
+MOST_OF_THEM = 0.99
+"""Share of a round's rows that must be among those which are said to add to it."""
 
 
 class Campaign(RecordedCampaign):
