@@ -82,6 +82,22 @@ def test_after_a_stop_the_page_says_that_pi0_decides(visit: Browser, traffic: Tr
     assert live["values"][-1]["novelty"] == 0.0
 
 
+def test_after_a_rollback_nothing_is_said_of_a_new_policy(visit: Browser, traffic: Traffic) -> None:
+    traffic.come(300)
+    traffic.service.campaign.rollback()
+    traffic.service.turn()
+    traffic.come(200)
+    live = visit.get(f"{SPRING}.json").json["live"]
+    assert live["verdict"].startswith("Your current policy (pi0) decides since ")
+    assert live["verdict"].endswith(": it is what is deployed in round 1.")
+    assert live["decided"].startswith(
+        "Of the last 500 decisions, the deployed policy made 200 and what was deployed before made "
+        "300."
+    )
+    assert live["asks"] == "No new policy decides, so there is no promise to watch."
+    assert live["traffic"] == "All of the traffic is on your current policy (pi0)."
+
+
 def test_the_margin_is_the_sum_over_what_was_really_served(traffic: Traffic) -> None:
     service = traffic.service
     earned = traffic.come(800)

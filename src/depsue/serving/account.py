@@ -40,7 +40,7 @@ from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.monitor import AHEAD, FEWEST, MOST
 from depsue.serving.schema import decisions
-from depsue.serving.served import ServedPolicy, as_text
+from depsue.serving.served import ServedPolicy, as_text, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import StopFile, StopSet
 from depsue.serving.store import Store
@@ -105,22 +105,25 @@ class RecentDecisions:
         counts: of them.
         first, last: when the oldest and the newest of them were made, in seconds since 1970; None
             without one.
+        earlier: how many the policies made that were deployed before, their holdouts included.
     """
 
     counts: ServedCounts
     first: float | None = None
     last: float | None = None
+    earlier: ServedCounts = field(default_factory=ServedCounts)
 
     def __str__(self) -> str:
-        n, counts = self.counts.all, self.counts
+        n, counts, earlier = self.counts.all, self.counts, self.earlier
         if n == 0:
             return "No decision was made yet."
         made = [
             f"{who} made {count:,}"
             for who, count in (
-                ("the deployed policy", counts.policy),
-                ("its holdout", counts.holdout),
+                ("the deployed policy", counts.policy - earlier.policy),
+                ("its holdout", counts.holdout - earlier.holdout),
                 ("the current policy (pi0) in its place", counts.fallback),
+                ("what was deployed before", earlier.all),
             )
             if count
         ]
@@ -132,16 +135,32 @@ def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def recent_decisions(store: Store, catalogue: Catalogue, most: int = RECENT) -> RecentDecisions:
-    """Who made the newest decisions, and what they showed; a StoreGone if they cannot be read."""
-    rows = store.newest(most, ("decided_by", "action"))
+def recent_decisions(
+    store: Store, catalogue: Catalogue, policy: str, most: int = RECENT
+) -> RecentDecisions:
+    """Who made the newest decisions, and what they showed; a StoreGone if they cannot be read.
+
+    Args:
+        store: of the decisions.
+        catalogue: the items.
+        policy: that is deployed, by its hash.
+        most: decisions.
+    """
+    rows = store.newest(most, ("decided_by", "action", "policy"))
     if not rows:
         return RecentDecisions(ServedCounts())
     action = np.array([row.action for row in rows])
     # of a tombstone (action -1) nobody knows what it showed
     new = (action >= 0) & catalogue.novel[np.clip(action, 0, len(catalogue) - 1)]
     at = [row.at for row in rows]
-    return RecentDecisions(ServedCounts.of([row.decided_by for row in rows], new), min(at), max(at))
+    before = [row.policy != policy and row.decided_by != "pi0" for row in rows]
+    earlier = [row.decided_by for row, other in zip(rows, before, strict=True) if other]
+    return RecentDecisions(
+        ServedCounts.of([row.decided_by for row in rows], new),
+        min(at),
+        max(at),
+        ServedCounts.of(earlier, new[before]),
+    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +200,9 @@ def served_lately(campaign: Campaign, store: str | None) -> ServedLately | None:
     known = StopSet([*opened.events(), *StopFile(campaign.files.folder).read()])
     return ServedLately(
         tuple((_utc(stop.at), stop.by, stop.reason) for stop in known.standing),
-        recent_decisions(opened, campaign.files.items(max(campaign.round - 1, 0))),
+        recent_decisions(
+            opened, campaign.files.items(max(campaign.round - 1, 0)), what_serves(campaign)[1]
+        ),
     )
 
 
