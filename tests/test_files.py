@@ -100,3 +100,31 @@ def test_what_reads_and_serves_can_be_imported_where_unix_modules_are_missing() 
         "import depsue.serving.journal, depsue.serving.running, depsue.cli.serve"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_journal_works_with_what_windows_has(tmp_path: Path) -> None:
+    """Its locks, no access by place, no folder that can be opened; it was not run there."""
+    code = (
+        "import os, sys, types\n"
+        "import depsue.serving.service\n"
+        "from depsue.serving.journal import Journal, journal_lines\n"
+        "from depsue.serving.schema import Reward\n"
+        "from depsue.files import hold_file\n"
+        "asked = []\n"
+        "fake = types.ModuleType('msvcrt'); fake.LK_NBLCK = 2\n"
+        "fake.locking = lambda file, how, size: asked.append(os.lseek(file, 0, os.SEEK_CUR))\n"
+        "sys.modules.update(msvcrt=fake, fcntl=None, resource=None)\n"
+        "del os.pread, os.pwrite\n"
+        "sys.platform = 'win32'\n"
+        "journal = Journal(sys.argv[1]); journal.open()\n"
+        "lines = journal_lines([], [Reward(f'{k:032x}', 'r', '', 1.0, 2.0) for k in range(3)])\n"
+        "journal.append(lines[:1]); journal.append(lines[1:])\n"
+        "chunk = journal.chunk(10); print(len(chunk.lines), journal.waiting)\n"
+        "journal.forget(chunk); print(journal.waiting, journal.is_empty)\n"
+        "with hold_file(sys.argv[1] + '/held') as held: print(held)\n"
+        "print(len(asked), min(asked) > 1 << 20, os.listdir(sys.argv[1] + '/journal'))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["3 3", "0 True", "True", "2 True []", ""]

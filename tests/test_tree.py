@@ -13,7 +13,6 @@ LONGEST = 600
 MOST_WITH_ONE_USER = 15
 ONE_USER: dict[str, str] = {
     "depsue.certificates.strict": "the verdict, which users call through the package",
-    "depsue.check.guess": "guesses a mapping, which commands call through the package",
     "depsue.cli.columns": "which column is what on the command line, apart from what plan does",
     "depsue.cli.logs": "the commands on logs, one file",
     "depsue.cli.main": "the entry of the command line, as of python -m depsue",

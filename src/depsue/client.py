@@ -21,6 +21,7 @@ import ssl
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,6 +30,8 @@ from urllib.parse import urlsplit
 
 from depsue.errors import ConfigError, DepsueError, require, require_positive, short
 
+TOO_MANY = 429
+"""Status of more than a token may send."""
 AGAIN = (502, 503, 504)
 """Statuses after which a request is sent again, with its key."""
 LONGEST = 10.0
@@ -69,7 +72,9 @@ class Decided:
         propensity: the probability it was drawn with, among the candidates.
         policy: SHA-256 of the policy that serves.
         round: of the campaign.
-        decided_by: who decided: the policy, pi0 for the holdout, or pi0 as the fallback.
+        decided_by: who decided: the policy, pi0 for the holdout, or pi0 as the fallback; "caller"
+            where the service did not answer in time, and pi0's own choice is to be shown.
+        key: of the request.
     """
 
     decision: str
@@ -78,10 +83,21 @@ class Decided:
     policy: str
     round: int
     decided_by: str
+    key: str = ""
+
+
+MOST_UNREPORTED = 100_000
+"""Choices of the caller's own that wait to be reported, and rewards of them; the oldest go first.
+"""
+CALLER = "caller"
 
 
 class Client:
     """Asks a service; may be used by many threads, each of which keeps a connection open.
+
+    It can fail open: with `within`, a request that brings pi0's own choice gets that choice where
+    no answer comes in time. Such choices are kept, with their rewards, until `report` tells the
+    service, which counts them as pi0's.
 
     Args:
         url: of the service, such as http://127.0.0.1:8470; https where it has a certificate.
@@ -115,6 +131,9 @@ class Client:
             "admin": _checked(admin_token),
         }
         self._mine = threading.local()
+        self._unreported: deque[tuple[dict[str, Any], list[dict[str, Any]]]] = deque(
+            maxlen=MOST_UNREPORTED
+        )
         self._all: weakref.WeakSet[_Connection] = weakref.WeakSet()
 
     def __repr__(self) -> str:
@@ -131,17 +150,79 @@ class Client:
         candidates: Sequence[int | str] | None = None,
         unit: int | str | None = None,
         key: str | None = None,
+        *,
+        probabilities: Sequence[float] | None = None,
+        chosen: int | str | None = None,
+        chosen_probability: float | None = None,
+        version: str | None = None,
+        within: float | None = None,
     ) -> Decided:
-        """A decision; durable when it is returned.
+        """A decision; durable when it is returned, unless the caller decided.
 
         Args:
             context: the columns of the campaign's mapping, by name.
             candidates: ids of the items to choose among; None is all.
             unit: the user, where logs have units.
             key: a request repeated with its key gets the same decision; None makes one.
+            probabilities: pi0's, of the candidates in their order.
+            chosen: the item that pi0 itself chose for this request.
+            chosen_probability: with which probability pi0 chose it.
+            version: of pi0, as the logs name it.
+            within: seconds after which pi0's own choice is shown; None waits for an answer.
         """
-        body = _request({"context": context, "candidates": candidates, "unit": unit, "key": key})
-        return _decided(self._send("POST", "/v1/decide", "decide", body))
+        body = _request(
+            {
+                **{"context": context, "candidates": candidates, "unit": unit, "key": key},
+                **{"probabilities": probabilities, "chosen": chosen, "version": version},
+                "chosen_probability": chosen_probability,
+            }
+        )
+        if within is None:
+            return _decided(self._send("POST", "/v1/decide", "decide", body), body["key"])
+        require_positive(within, "within", _NUMBER)
+        if chosen is None or chosen_probability is None:
+            raise ConfigError(
+                "who is not answered in time shows pi0's own choice, so a request brings it",
+                found="within without chosen and chosen_probability",
+                cure="chosen=the item that your ranker drew, chosen_probability=its probability",
+            )
+        try:
+            return _decided(self._send("POST", "/v1/decide", "decide", body, within), body["key"])
+        except ServiceError as problem:
+            if not isinstance(problem, Unavailable) and problem.status != TOO_MANY:
+                raise  # the same request would be refused again: whoever sends it must know
+        self._unreported.append((body | {"shown": True}, []))
+        share = float(chosen_probability)
+        return Decided("", chosen, share, "", 0, CALLER, body["key"])
+
+    @property
+    def unreported(self) -> int:
+        """Choices of the caller's own that `report` has not told the service yet."""
+        return len(self._unreported)
+
+    def report(self) -> int:
+        """Tell the service what was shown without an answer of it; how many it knows now.
+
+        What it does not take now stays for the next call; an `Unavailable` says that it is away.
+        """
+        told = 0
+        while self._unreported:
+            few = [self._unreported.popleft() for _ in range(min(100, len(self._unreported)))]
+            try:
+                body = {"decisions": [request for request, _ in few]}
+                answer = self._send("POST", "/v1/decide/batch", "decide", body)["decisions"]
+                earned = [
+                    reward | {"decision": made["decision"]}
+                    for made, (_, rewards) in zip(answer, few, strict=True)
+                    for reward in rewards
+                ]
+                if earned:
+                    self._send("POST", "/v1/reward/batch", "reward", {"rewards": earned})
+            except ServiceError:
+                self._unreported.extendleft(reversed(few))
+                raise
+            told += len(few)
+        return told
 
     def decide_batch(self, requests: Sequence[Mapping[str, Any]]) -> list[Decided]:
         """Several decisions, all or none, in the order of the requests.
@@ -151,7 +232,9 @@ class Client:
         """
         body = {"decisions": [_request(arguments) for arguments in requests]}
         answer = self._send("POST", "/v1/decide/batch", "decide", body)
-        return [_decided(values) for values in answer["decisions"]]
+        keys = [request["key"] for request in body["decisions"]]
+        pairs = zip(answer["decisions"], keys, strict=True)
+        return [_decided(values, key) for values, key in pairs]
 
     def reward(
         self,
@@ -174,6 +257,11 @@ class Client:
         body = _reward(
             {"decision": decision, "value": value, "name": name, "event": event, "action": action}
         )
+        if isinstance(decision, Decided) and decision.decided_by == CALLER:
+            for request, rewards in self._unreported:
+                if request["key"] == decision.key:
+                    rewards.append(body)
+            return  # one that was reported already is pi0's, without a row in the next logs
         self._send("POST", "/v1/reward", "reward", body)
 
     def reward_batch(self, rewards: Sequence[Mapping[str, Any]]) -> int:
@@ -241,8 +329,11 @@ class Client:
     ) -> None:
         self.close()
 
-    def _send(self, method: str, path: str, role: str, value: Any) -> Any:
-        """The answer's values; sent again, as it is, where that may help."""
+    def _send(
+        self, method: str, path: str, role: str, value: Any, within: float | None = None
+    ) -> Any:
+        """The answer's values; sent again, as it is, where that may help and there is time."""
+        end = None if within is None else time.monotonic() + within
         headers = {"accept": "application/json"}
         body = None
         if value is not None:
@@ -253,8 +344,11 @@ class Client:
         problem = Unavailable("the service must answer")
         for attempt in range(self._tries):
             pause = min(0.05 * 2**attempt, LONGEST) * random.uniform(0.5, 1.0)
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                break
             try:
-                status, later, answer = self._once(method, self._path + path, body, headers)
+                status, later, answer = self._once(method, self._path + path, body, headers, left)
             except (OSError, http.client.HTTPException) as cause:
                 problem = Unavailable(
                     "the service must answer",
@@ -270,15 +364,25 @@ class Client:
                 if not isinstance(refusal, Unavailable) or status not in AGAIN:
                     raise refusal
                 problem, pause = refusal, max(pause, min(later, LONGEST))
+            if end is not None and time.monotonic() + pause >= end:
+                break
             if attempt + 1 < self._tries:
                 time.sleep(pause)
         raise problem
 
     def _once(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        left: float | None,
     ) -> tuple[int, float, bytes]:
-        """(status, seconds of Retry-After, body) of one try."""
+        """(status, seconds of Retry-After, body) of one try, which takes `left` seconds at most."""
         connection = self._connection()
+        connection.timeout = self._timeout if left is None else min(self._timeout, left)
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -334,7 +438,10 @@ def _address(url: str) -> tuple[bool, str, int | None, str]:
     return parts.scheme == "https", host, port, parts.path.rstrip("/")
 
 
-_DECIDE = {"context", "candidates", "unit", "key"}
+_DECIDE = {
+    *("context", "candidates", "unit", "key"),
+    *("probabilities", "chosen", "chosen_probability", "version"),
+}
 _REWARD = {"decision", "value", "name", "event", "action"}
 
 
@@ -343,8 +450,9 @@ def _request(arguments: Mapping[str, Any]) -> dict[str, Any]:
     _require_known(arguments, _DECIDE)
     body = {name: value for name, value in arguments.items() if value is not None}
     body["context"] = dict(body.get("context", {}))
-    if "candidates" in body:
-        body["candidates"] = list(body["candidates"])
+    for name in ("candidates", "probabilities"):
+        if name in body:
+            body[name] = list(body[name])
     body.setdefault("key", secrets.token_hex(16))
     return body
 
@@ -421,9 +529,10 @@ def _refusal(status: int, body: bytes) -> ServiceError:
     )
 
 
-def _decided(values: Any) -> Decided:
+def _decided(values: Any, key: str) -> Decided:
+    names = [name for name in Decided.__dataclass_fields__ if name != "key"]
     try:
-        return Decided(**{name: values[name] for name in Decided.__dataclass_fields__})
+        return Decided(**{name: values[name] for name in names}, key=key)
     except (KeyError, TypeError):
         raise Unavailable(
             "the service must answer as /openapi.json says",

@@ -1,6 +1,7 @@
 """Files and folders: written whole or not at all, and held by one process at a time.
 
-A lock file is held by the operating system for a process, so kill -9 lets go of it.
+A lock file is held by the operating system for a process, so kill -9 lets go of it. Windows locks a
+byte of a file in place of the whole, cannot sync a folder, and removes no file that is open.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from depsue.errors import FileError
 
 PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
+AS_BYTES: int = getattr(os, "O_BINARY", 0)
+"""Opens a file as it is; without it Windows would change the ends of lines."""
+_FAR = 1 << 30
+"""The byte that is locked on Windows: beyond any content, for nobody else may read it."""
 _HELD: set[str] = set()
 _GUARD = threading.Lock()
 
@@ -46,8 +51,9 @@ def write_synced(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write, fsync, rename: the file is whole or not there. Its folder must exist."""
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     mode = PRIVATE if private else 0o666
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | AS_BYTES
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with open(os.open(partial, flags, mode), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -67,7 +73,8 @@ def append_synced(path: Path, content: bytes, *, private: bool = False) -> None:
         content: what follows what is there.
         private: whether only its owner may read it.
     """
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE if private else 0o666)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | AS_BYTES
+    file = os.open(path, flags, PRIVATE if private else 0o666)
     try:
         # whoever holds the lock for longer does not keep others from writing, only from taking back
         until = time.monotonic() + 1.0
@@ -88,6 +95,8 @@ def append_synced(path: Path, content: bytes, *, private: bool = False) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder: only then a new file, a rename or a removal in it is durable."""
+    if sys.platform == "win32":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -121,9 +130,7 @@ def hold_file(path: str) -> Iterator[bool]:
     try:
         yield True
     finally:
-        with suppress(FileNotFoundError):
-            Path(path).unlink()
-        os.close(descriptor)
+        remove_held(Path(path), descriptor)
 
 
 @contextmanager
@@ -164,7 +171,7 @@ def lock(descriptor: int) -> bool:
         import msvcrt
 
         try:
-            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.lseek(descriptor, _FAR, os.SEEK_SET)
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
             return False
@@ -176,6 +183,35 @@ def lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def remove_held(path: Path, descriptor: int) -> None:
+    """Remove a file that this process has locked, if it is there, and let go of it."""
+    if sys.platform == "win32":  # for a moment somebody else may lock it, and then it stays
+        os.close(descriptor)
+        with suppress(OSError):
+            path.unlink()
+        return
+    try:
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def read_at(descriptor: int, size: int, start: int) -> bytes:
+    """Bytes of a file from a place on."""
+    if sys.platform == "win32":
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, size)
+    return os.pread(descriptor, size, start)
+
+
+def write_at(descriptor: int, content: bytes, start: int) -> int:
+    """Write at a place of a file; how many bytes were written."""
+    if sys.platform == "win32":
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.write(descriptor, content)
+    return os.pwrite(descriptor, content, start)
 
 
 def _locked(path: str) -> int | None:

@@ -8,14 +8,18 @@ Policies and reward models ask it alike. It is a callable; one that can be saved
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from depsue.data.checks import FloatArray, Mask, finite_matrix
 from depsue.data.keys import RowIndex
-from depsue.errors import CannotBeSaved, ModelMissing, PolicyError, require, short
+from depsue.errors import CannotBeSaved, ConfigError, ModelMissing, PolicyError, require, short
 from depsue.onnx import OnnxScores
 from depsue.plural import counted
 from depsue.savable import State, states_of
@@ -116,13 +120,61 @@ class ExternalModel:
             raise ModelMissing(
                 "a policy that calls a model outside its file needs the model",
                 found=f"{self.name!r} is not at hand",
-                cure=f"load it with outside={{{self.name!r}: your_callable}}, in Python",
+                cure=f"load it with outside={{{self.name!r}: your_callable}}, in Python; commands "
+                "take it with --model module:function, or --model NAME=module:function",
             )
         return self.call(contexts)
 
     def state(self) -> State:
         """The name; no arrays."""
         return State({"outside": self.name}, outside={self.name: self.call} if self.call else {})
+
+
+PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def is_place(text: str) -> bool:
+    """Whether text names a callable by its place: module:function."""
+    return PLACE.fullmatch(text) is not None
+
+
+def imported(place: str) -> Callable[..., Any]:
+    """The callable at a place, module:function; the working folder is looked in first.
+
+    Importing a module runs it: give places that you name yourself, never those that a file names.
+    """
+    require(
+        is_place(place),
+        "a model of yours is named by its place in Python",
+        found=short(place),
+        cure="module:function, such as shop.ranker:scores",
+    )
+    module, _, name = place.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        call = getattr(importlib.import_module(module), name)
+    except Exception as problem:  # whatever a team's module raises
+        raise ConfigError(
+            "a model of yours must be importable from the working folder, or installed",
+            found=f"{place}: {type(problem).__name__}: {short(str(problem))}",
+            cure=f"python -c 'from {module} import {name}' shows what is wrong",
+        ) from problem
+    require(
+        callable(call),
+        "a model of yours must be a function",
+        found=f"{place} is a {type(call).__name__}",
+        cure="one that takes (m, d) contexts and returns (m, A) numbers",
+    )
+    found: Callable[..., Any] = call
+    return found
+
+
+def imported_models(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Callables that policies were saved with by name: module:function, or NAME=module:function."""
+    pairs = [text.rpartition("=") for text in names]
+    return {name or place: imported(place) for name, _, place in pairs}
 
 
 def state_over(

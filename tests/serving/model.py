@@ -57,8 +57,8 @@ class Link:
 class LinkedStore(Store):
     """A real store behind a link."""
 
-    def __init__(self, path: Path, link: Link) -> None:
-        super().__init__(path, "spring", writing=True)
+    def __init__(self, path: Path, link: Link, reports_within: float = 0.0) -> None:
+        super().__init__(path, "spring", writing=True, reports_within=reports_within)
         self._link = link
 
     def open(self) -> None:
@@ -126,7 +126,7 @@ class SmallService:
 
     def start(self) -> None:
         """Start, or start again after `kill`."""
-        self.store = LinkedStore(self._path, self.link)
+        self.store = LinkedStore(self._path, self.link, self._settings.wait)
         self.journal = Journal(self._folder)
         self.worker = Worker(
             self.store,

@@ -339,6 +339,7 @@ def stored(seq: int, **changed: Any) -> SimpleNamespace:
         "decided_by": "policy", "action": 2, "propensity": 1 / 3, "p_policy": 1 / 3, "p_pi0": 0.0,
         "holdout": 0.0, "context": '{"x": 0}', "unit": None, "candidates": None,
         "set_aside": False, "erased": None, "pi0": None, "p_chosen": None,
+        "why": "", "version": None,
     }  # fmt: skip
     return SimpleNamespace(**(row | changed))
 
@@ -448,6 +449,8 @@ def test_evidence_is_finite_whatever_is_stored(data: st.DataObject) -> None:
             candidates=None,
             pi0=None,
             p_chosen=None,
+            why="",
+            version=None,
             set_aside=data.draw(st.booleans()),
         )
         for k in range(n)

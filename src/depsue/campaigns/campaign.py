@@ -8,7 +8,7 @@ a file that is not there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ from depsue.campaigns.files import load_candidate, save_candidate
 from depsue.campaigns.observing import (
     CANNOT_PAIR,
     ObservationPreview,
+    TakenIn,
     assumptions_on_items,
     assumptions_on_outside,
     assumptions_on_refuted,
+    assumptions_on_versions,
     changed_items,
     fold_sizes,
     later_mapping,
@@ -43,6 +45,7 @@ from depsue.diagnostics import require_propensities
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, require
 from depsue.exploration.choices import Choice
+from depsue.exploration.learning import Fit
 from depsue.exploration.round import certified_policy, certify_round, look_ahead
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import AttemptRecord, CandidateRecord, DeploymentRecord, ObservationRecord
@@ -59,11 +62,14 @@ class Campaign(RecordedCampaign):
 
     # The steps of a round, in their order.
 
-    def train(self, *, seed: int | None = None, watch: Watch = silent) -> CandidateRecord:
+    def train(
+        self, *, seed: int | None = None, fit: Fit | None = None, watch: Watch = silent
+    ) -> CandidateRecord:
         """Learn a candidate for the round, and record it with all that is fixed beforehand.
 
         Args:
             seed: of its training; None derives it from the campaign's.
+            fit: fits a reward model of your own to rows that may teach; it can be saved.
             watch: shows progress.
         """
         k = self._current("train")
@@ -81,11 +87,13 @@ class Campaign(RecordedCampaign):
             self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
         with rng.one_thread():
-            candidate = look_ahead(inputs, state.settings, seed=of_round, watch=watch).frozen()
+            ahead = look_ahead(inputs, state.settings, seed=of_round, fit=fit, watch=watch)
+            candidate = ahead.frozen()
         declared = (
             *candidate.rules.assumptions,
             *self.files.mapping(k - 1).assumptions,
             *assumptions_on_items(self.summaries()[k - 1]),
+            *assumptions_on_versions(state.newest),
             *assumptions_on_outside(self.pi0),
             *assumptions_on_refuted(refuted),
         )
@@ -250,10 +258,10 @@ class Campaign(RecordedCampaign):
 
     def preview_observation(
         self,
-        source: str | Path,
+        source: str | Path | Any,
         *,
         mapping: LogMapping | str | Path | None = None,
-        items: str | Path | None = None,
+        items: str | Path | Any | None = None,
         id: str | None = None,
         now: datetime | None = None,
         decisions: int | None = None,
@@ -267,15 +275,16 @@ class Campaign(RecordedCampaign):
             source, mapping, items, id, now, decisions, by_pi0, excused: as for `observe`.
             left_out: what the source leaves out already, in words.
         """
+        source = self.files.kept(self.round, source)
         taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0, excused)
         return replace(taken.preview, left_out=(*left_out, *taken.preview.left_out))
 
     def observe(
         self,
-        source: str | Path,
+        source: str | Path | Any,
         *,
         mapping: LogMapping | str | Path | None = None,
-        items: str | Path | None = None,
+        items: str | Path | Any | None = None,
         id: str | None = None,
         now: datetime | None = None,
         decisions: int | None = None,
@@ -288,9 +297,9 @@ class Campaign(RecordedCampaign):
         round together; the round then counts as one that was ended by choice.
 
         Args:
-            source: a file, a folder or a pattern.
+            source: a file, a folder or a pattern; or a frame, which is kept with the campaign.
             mapping: which column is what, or the TOML file that says so; None as before.
-            items: the items file from the next round on, if items arrived or were withdrawn.
+            items: from the next round on, a file or a frame, if items arrived or were withdrawn.
             id: its column of ids.
             now: the time; rows younger than the reward window are left out. None is the present.
             decisions: that were served in the round, whoever decided: fallbacks, rollbacks and the
@@ -300,6 +309,7 @@ class Campaign(RecordedCampaign):
                 with, such as an outage. With others missing, the number of rows was not fixed, and
                 the round counts as one that was ended by choice.
         """
+        source = self.files.kept(self.round, source)
         taken = self._taken_in(source, mapping, items, id, now, decisions, by_pi0, excused)
         self.notes = taken.preview.left_out
         if taken.seen is not None:
@@ -353,13 +363,13 @@ class Campaign(RecordedCampaign):
         self,
         source: str | Path,
         mapping: LogMapping | str | Path | None,
-        items: str | Path | None,
+        items: str | Path | Any | None,
         id: str | None,
         now: datetime | None,
         decisions: int | None,
         by_pi0: int | None,
         excused: int,
-    ) -> _TakenIn:
+    ) -> TakenIn:
         """All that an observation would record; arguments as for `observe`."""
         k, opened = self.round, open_source(source)
         if mapping is None:
@@ -385,7 +395,7 @@ class Campaign(RecordedCampaign):
             if taken_in_before(seen, rows, opened, mapping, until, gone):
                 known = f"already observed as round {seen.round}"
                 preview = ObservationPreview(seen.round, seen.rows, left_out=left_out, known=known)
-                return _TakenIn(preview, mapping, logs, logs, self.pi0, seen=seen)
+                return TakenIn(preview, mapping, logs, logs, self.pi0, seen=seen)
         adds = self._adds_to(logs)
         before = 0
         if adds is not None:
@@ -458,7 +468,7 @@ class Campaign(RecordedCampaign):
             folds=folds,
             holdout=mapping.holdout,
         )
-        return _TakenIn(
+        return TakenIn(
             preview, mapping, logs, drawn, policy, served, arrived, withdrawn, by_pi0=by_pi0
         )
 
@@ -569,30 +579,3 @@ class Campaign(RecordedCampaign):
             "certified",
             cure="deploy what may be deployed; retries are declared when a campaign is created",
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _TakenIn:
-    """What an observation would record.
-
-    Args:
-        preview: what is shown of it.
-        mapping: which column is what, and up to when rows are taken in.
-        logs: the rows, with the catalogue of the next round.
-        drawn: the rows, with the catalogue that they were drawn from.
-        policy, served: what drew them, and its hash.
-        arrived, withdrawn: ids of items that came, and of all that are gone.
-        by_pi0: decisions without a row that pi0 took.
-        seen: the observation that these rows are of already; None if they are new.
-    """
-
-    preview: ObservationPreview
-    mapping: LogMapping
-    logs: LoggedData
-    drawn: LoggedData
-    policy: BasePolicy
-    served: str = ""
-    arrived: tuple[str, ...] = ()
-    withdrawn: tuple[str, ...] = ()
-    by_pi0: int = 0
-    seen: ObservationRecord | None = None

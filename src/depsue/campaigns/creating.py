@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from depsue import codec
 from depsue.campaigns.campaign import Campaign
@@ -14,10 +15,10 @@ from depsue.campaigns.observing import FEWEST_VALUES, summarised
 from depsue.campaigns.secret import secret_of
 from depsue.campaigns.settings import CampaignSettings, CampaignTerms
 from depsue.certificates import declared_units
-from depsue.check import check_logs, guess_mapping
+from depsue.check import check_logs, guess_mapping, read_or_guess
 from depsue.data.items import read_items
 from depsue.data.logs import LoggedData
-from depsue.data.mapping import LogMapping, read_mapping
+from depsue.data.mapping import LogMapping
 from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import require
@@ -48,8 +49,8 @@ def open_home(home: str | Path, ledger: str | None = None, *, create: bool = Fal
 
 def create(
     name: str,
-    logs: str | Path,
-    items: str | Path,
+    logs: str | Path | Any,
+    items: str | Path | Any,
     *,
     pi0: BasePolicy | str | Path,
     mapping: LogMapping | str | Path | None = None,
@@ -67,8 +68,9 @@ def create(
 
     Args:
         name: of the campaign.
-        logs: what pi0 logged: a file, a folder or a pattern.
-        items: a file with one row per item.
+        logs: what pi0 logged: a file, a folder or a pattern; or a frame of any library, which is
+            kept in a file of the campaign.
+        items: a file, or a frame, with one row per item.
         pi0: the logging policy, or what names one: see `depsue.policies.named`.
         mapping: which column of the logs is what, or the TOML file that says so; None guesses.
         settings: what is fixed.
@@ -84,6 +86,7 @@ def create(
     """
     settings = settings or CampaignSettings()
     explore, files = settings.explore, CampaignFiles(home, name)
+    logs = files.kept(0, logs)
     first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files))
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
     require_countable(explore, rows)
@@ -208,7 +211,7 @@ class _FirstLogs:
 
 def _taken_in(
     logs: str | Path,
-    items: str | Path,
+    items: str | Path | Any,
     pi0: BasePolicy | str | Path,
     mapping: LogMapping | str | Path | None,
     novel: Sequence[str] | None,
@@ -221,15 +224,15 @@ def _taken_in(
     if mapping is None:
         mapping, guessed = guess_mapping(source)
     elif not isinstance(mapping, LogMapping):
-        mapping = read_mapping(mapping)
+        mapping, guessed = read_or_guess(source, mapping)
     mapping = window.of(mapping)
-    report = check_logs(source, Path(items), mapping, id=id)
+    report = check_logs(source, items, mapping, id=id)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     require(
         report.usable,
         errors[0].rule if errors else "logs must be usable",
         found=errors[0].value if errors else "not usable",
-        cure=(errors[0].cure if errors else "") or f"depsue check {logs} {items} says more",
+        cure=(errors[0].cure if errors else "") or f"depsue check {logs} ITEMS says more",
     )
     mapping = report.mapping
     shown = source.collect(mapped(source, mapping).select("action").unique())["action"]

@@ -19,10 +19,12 @@ is refused.
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,7 @@ from depsue.campaigns.records import CandidateFacts
 from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping, read_mapping, to_toml
+from depsue.data.tables import frame_of
 from depsue.data.writing import write_items
 from depsue.errors import FileError, require, short
 from depsue.exploration.round import FrozenCandidate, RoundInputs
@@ -138,6 +141,19 @@ class CampaignFiles:
         features = None if items.features is None else np.asarray(items.features)
         return Catalogue(items.ids, items.novel, features)
 
+    def kept(self, k: int, logs: str | Path | Any) -> str | Path:
+        """Where the logs of round k are: a path as it is; of a frame, a file that is written."""
+        if isinstance(logs, str | Path):
+            return logs
+        buffer = io.BytesIO()
+        frame_of(logs, "the frame of logs").write_parquet(buffer)
+        content = buffer.getvalue()
+        path = self.round(k) / f"logs-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, content)
+        return path
+
     def save_place(self, k: int, place: str) -> None:
         """Remember that the logs of round k were moved."""
         write_file(self.round(k) / "place.txt", place.encode())
@@ -212,7 +228,7 @@ def load_candidate(
     catalogue = certify.catalogue
     contexts = certify.contexts if certify.candidates is None else NOWHERE
     loaded = [load(folder / name, catalogue=catalogue, outside=outside) for name in PARTS]
-    inner = load_model(folder, facts.model)
+    inner = load_model(folder, facts.model, outside)
     hashes = [hash_of(part) for part in loaded]
     require(
         hashes == [facts.old, facts.new],
@@ -258,9 +274,11 @@ def _certain(
     return policy
 
 
-def load_model(folder: Path, hash: str | None) -> BaseRewardModel:
+def load_model(
+    folder: Path, hash: str | None, outside: Mapping[str, Scores] | None = None
+) -> BaseRewardModel:
     """q-hat of the candidate in `folder`, on which a control variate rests, by its hash."""
-    model = BaseRewardModel.load(folder / "model")
+    model = BaseRewardModel.load(folder / "model", outside=outside)
     require(
         hash_of(model) == hash,
         "the files of a candidate must be those that were recorded",

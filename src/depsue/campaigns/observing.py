@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +31,14 @@ from depsue.data.items import read_items
 from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import Source, count_rows, read_mapped
+from depsue.data.requests import Candidates
 from depsue.errors import DataError, require, short
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.forecast import FEWEST_REWARDS
 from depsue.exploration.rounds import NO_DRIFT
 from depsue.ledger import ObservationRecord
 from depsue.plural import counted
+from depsue.policies import BasePolicy
 from depsue.promises import Promise
 from depsue.protocols import Policy
 from depsue.savable import outside_of
@@ -95,9 +98,12 @@ def summarised(
         counts=ItemCounts(logs.catalogue.novel, counts, rewarded.astype(np.int64)).packed(),
         first=None if times is None else str(times.min()),
         last=None if times is None else str(times.max()),
+        versions=tuple(seen.version for seen in logs.versions if seen.version),
     )
 
 
+MOST_VERSIONS = 20
+"""Versions of pi0 that a certificate names, at most."""
 FEWEST_VALUES = {"learn": 20, "select": 20, "certify": 40}
 """Rows (or units) that each fold of the next round needs: fewer allow no bound of any use."""
 
@@ -342,6 +348,23 @@ def assumptions_on_items(summary: RoundSummary) -> list[str]:
     return words
 
 
+def assumptions_on_versions(logs: LoggedData) -> list[str]:
+    """Which versions of pi0 a certificate on these rows covers, in words."""
+    seen = [each for each in logs.versions if each.version]
+    if not seen:
+        return []
+    told = [
+        f"{each.version!r} ({counted(each.rows, 'row')}"
+        + (f", {each.first} to {each.last})" if each.first else ")")
+        for each in seen[:MOST_VERSIONS]
+    ]
+    others = f" and {len(seen) - MOST_VERSIONS} more" if len(seen) > MOST_VERSIONS else ""
+    words = f"versions of pi0 that it covers: {', '.join(told)}{others}"
+    if isinstance(logs.candidates, Candidates):
+        words += "; requests of other versions get what needs no certificate"
+    return [words]
+
+
 def assumptions_on_outside(pi0: Policy) -> list[str]:
     """What a certificate must say where pi0 is saved by name alone."""
     return [
@@ -365,7 +388,7 @@ class ChangedItems:
     withdrawn: tuple[str, ...]
 
 
-def changed_items(old: Catalogue, path: str | Path, id: str | None) -> ChangedItems:
+def changed_items(old: Catalogue, path: str | Path | Any, id: str | None) -> ChangedItems:
     """Read the items file of a later round, and hold it against the catalogue so far.
 
     Args:
@@ -402,3 +425,30 @@ def changed_items(old: Catalogue, path: str | Path, id: str | None) -> ChangedIt
     )
     withdrawn = tuple(item for item, is_gone in zip(ids, gone, strict=True) if is_gone)
     return ChangedItems(catalogue, tuple(arrived), withdrawn)
+
+
+@dataclass(frozen=True, eq=False)
+class TakenIn:
+    """What an observation would record.
+
+    Args:
+        preview: what is shown of it.
+        mapping: which column is what, and up to when rows are taken in.
+        logs: the rows, with the catalogue of the next round.
+        drawn: the rows, with the catalogue that they were drawn from.
+        policy, served: what drew them, and its hash.
+        arrived, withdrawn: ids of items that came, and of all that are gone.
+        by_pi0: decisions without a row that pi0 took.
+        seen: the observation that these rows are of already; None if they are new.
+    """
+
+    preview: ObservationPreview
+    mapping: LogMapping
+    logs: LoggedData
+    drawn: LoggedData
+    policy: BasePolicy
+    served: str = ""
+    arrived: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+    by_pi0: int = 0
+    seen: ObservationRecord | None = None

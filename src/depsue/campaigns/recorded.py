@@ -41,8 +41,6 @@ from depsue.savable import required_hash
 from depsue.scores import Scores
 
 log = logging.getLogger(__name__)
-MOST_OF_THEM = 0.99
-"""Share of a round's rows that must be among those which are said to add to it."""
 
 
 class RecordedCampaign:
@@ -253,7 +251,7 @@ class RecordedCampaign:
     def model(self, candidate: CandidateRecord) -> BaseRewardModel:
         """q-hat of a candidate, which `verify` needs where there was a control variate."""
         folder = self.files.candidate(candidate.round, candidate.policy_hash)
-        return load_model(folder, CandidateFacts.of(candidate).model)
+        return load_model(folder, CandidateFacts.of(candidate).model, self.outside)
 
     def source(self, seen: ObservationRecord) -> str:
         """Where the rows of an observation are now."""
@@ -375,7 +373,7 @@ class RecordedCampaign:
             return "rows of some items were dropped from the logs"
         if any(seen.erased for seen in self.ledger.observations(self.name)):
             return "rows were erased on request of users"
-        if others := self.ledger.read_elsewhere(self.name):
+        if others := self.ledger.read_elsewhere(self.name, since=1):
             return f"verdicts of {', '.join(others)} have read rows of these rounds"
         return ""
 

@@ -427,6 +427,7 @@ class RoundSummary:
             may show what a coming verdict reads. None is all.
         ended: why the round did not end as was declared, in words; "" if it did.
         counts: `campaigns.exposure.ItemCounts`, packed; "" where an older version took it in.
+        versions: of pi0, the oldest first; () where the rows do not say.
     """
 
     rows: int
@@ -447,6 +448,7 @@ class RoundSummary:
     read: int | None = None
     ended: str = ""
     counts: str = ""
+    versions: tuple[str, ...] = ()
 
     @property
     def read_share(self) -> float:

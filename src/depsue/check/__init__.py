@@ -5,7 +5,16 @@
 """
 
 from depsue.check.checking import check_logs
-from depsue.check.guess import guess_mapping
+from depsue.check.guess import guess_mapping, read_logs, read_or_guess
 from depsue.check.report import CheckFinding, CheckReport, LogFacts, Outlook
 
-__all__ = ["CheckFinding", "CheckReport", "LogFacts", "Outlook", "check_logs", "guess_mapping"]
+__all__ = [
+    "CheckFinding",
+    "CheckReport",
+    "LogFacts",
+    "Outlook",
+    "check_logs",
+    "guess_mapping",
+    "read_logs",
+    "read_or_guess",
+]

@@ -40,7 +40,7 @@ import numpy as np
 
 from depsue.check.candidates import KnownItems
 from depsue.check.counting import LogCounts, count_logs
-from depsue.check.guess import guess_mapping
+from depsue.check.guess import guess_mapping, read_or_guess
 from depsue.check.report import CheckFinding, CheckReport, LogFacts, Outlook
 from depsue.check.rules import (
     candidate_rules,
@@ -103,8 +103,8 @@ class CheckPart:
 
 def check_logs(
     logs: Source | str | Path | Any,
-    items: str | Path | None = None,
-    mapping: LogMapping | None = None,
+    items: str | Path | Any | None = None,
+    mapping: LogMapping | str | Path | None = None,
     *,
     position: int | str | None = None,
     estimate: bool = False,
@@ -114,8 +114,8 @@ def check_logs(
 
     Args:
         logs: an open source, the path of a file, a folder or a pattern, or a frame.
-        items: the file of the catalogue, where there is one.
-        mapping: which column is what; None guesses.
+        items: the catalogue, a file or a frame, where there is one.
+        mapping: which column is what, or the TOML file that says so; None guesses.
         position: keep this position only, whatever the mapping says.
         estimate: estimate propensities where the mapping names none.
         id: the column of the items' ids; None takes "id", else "action", else "item_id".
@@ -129,6 +129,8 @@ def check_logs(
     guesses: tuple[str, ...] = ()
     if mapping is None:
         mapping, guesses = guess_mapping(source)
+    elif not isinstance(mapping, LogMapping):
+        mapping, guesses = read_or_guess(source, mapping)
     if position is not None:
         mapping = replace(mapping, keep_position=position)
     if estimate and mapping.propensity is None and mapping.estimated is None:
@@ -147,7 +149,7 @@ def check_logs(
 
 
 def _parts(
-    source: Source, mapping: LogMapping, items: str | Path | None, id: str | None
+    source: Source, mapping: LogMapping, items: str | Path | Any | None, id: str | None
 ) -> Iterator[CheckPart]:
     try:
         source = as_pages(source, mapping)

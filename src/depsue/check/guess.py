@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from depsue.check.counting import is_id
-from depsue.data.mapping import LISTS, LogMapping
+from depsue.data.items import read_items
+from depsue.data.logs import LoggedData
+from depsue.data.mapping import LISTS, LogMapping, mapping_of, mapping_table, to_toml
 from depsue.data.open_bandit import ROLES as OPEN_BANDIT
 from depsue.data.open_bandit import is_open_bandit, left_out, simulated_draws
-from depsue.data.reading import Source
-from depsue.data.tables import MOST_VALUES, exact, is_numeric, is_text, listed_names, unnamed
-from depsue.errors import ConfigError
+from depsue.data.reading import Source, mapped, open_source, read_mapped
+from depsue.data.tables import (
+    MOST_VALUES,
+    exact,
+    is_numeric,
+    is_text,
+    listed_names,
+    require_columns,
+    unnamed,
+)
+from depsue.errors import ConfigError, require, short
 
 if TYPE_CHECKING:
     import polars as pl
@@ -41,19 +54,136 @@ FROM_ACTION = ("item", "action", "arm", "product", "article")
 """A column whose name begins so describes what was shown, so it cannot be a context."""
 
 
-def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMapping, tuple[str, ...]]:
+def read_or_guess(
+    source: Source, path: str | Path, r_max: float | None = None
+) -> tuple[LogMapping, tuple[str, ...]]:
+    """The mapping in a TOML file, and a sentence for each guess where the file asks for guesses.
+
+    With `guess = true` what the file does not say is guessed: roles one by one, contexts where it
+    has no [contexts].
+
+    Args:
+        source: the logs.
+        path: the file.
+        r_max: the largest possible reward, where it is declared; None is the file's.
+    """
+    table = mapping_table(path)
+    wanted = table.pop("guess", False)
+    require(
+        isinstance(wanted, bool),
+        "guess is true or false in a mapping",
+        found=short(wanted),
+        cure="guess = true",
+    )
+    if not wanted:
+        return mapping_of(table), ()
+    written = table.get("columns", {})
+    ok = isinstance(written, dict) and all(isinstance(name, str) for name in written.values()
+                                           if not isinstance(name, list))  # fmt: skip
+    require(ok, "a column is named by text", found=short(written), cure='action = "item_id"')
+    named = {role: name for role, name in written.items() if isinstance(name, str)}
+    used = [*named.values(), *written.get("segments", []), *table.get("other_rewards", {})]
+    require_columns(list(named.values()), list(source.names), source.name, str(path))
+    guessed, notes = guess_mapping(source, r_max or table.get("r_max"), named=named, used=used)
+    whole = tomllib.loads(to_toml(guessed))
+    whole["columns"] |= written
+    for name, section in table.items():
+        if name != "columns":
+            whole[name] = section
+    return mapping_of(whole), notes
+
+
+def read_logs(
+    logs: Source | str | Path | Any,
+    items: str | Path | Any,
+    mapping: LogMapping | str | Path | None = None,
+    *,
+    id: str | None = None,
+    novel: Sequence[str] | None = None,
+) -> LoggedData:
+    """Logs and their catalogue as they come: files or frames, mapped or guessed.
+
+    Args:
+        logs: an open source, the path of a file, a folder or a pattern, or a frame.
+        items: the catalogue, a file or a frame: one row per item.
+        mapping: which column is what, or the TOML file that says so; None guesses.
+        id: the column of the items' ids.
+        novel: ids of the new items; None takes the column `novel`, else what was never logged.
+    """
+    if isinstance(logs, str | Path):
+        logs = open_source(logs)
+    source = logs if isinstance(logs, Source) else Source.of(logs)
+    if mapping is None:
+        mapping = guess_mapping(source)[0]
+    elif not isinstance(mapping, LogMapping):
+        mapping = read_or_guess(source, mapping)[0]
+    mapping = mapping.taken_in()
+    shown = source.collect(mapped(source, mapping).select("action").unique())["action"]
+    listed = read_items(items, id=id, novel=novel, logged=shown)
+    return read_mapped(source, mapping, listed.catalogue)
+
+
+UNKNOWN = "?"
+"""Stands in a skeleton for a column that nobody could guess."""
+
+
+def skeleton(source: Source) -> str:
+    """A mapping to be filled in, where a guess fails: what was found, and the columns there are."""
+    head = source.collect(source.frame.head(1000))
+    lines = [
+        "# Which column of the logs is what. Write the names of columns in place of each "
+        f'"{UNKNOWN}".',
+        "# What is not written here is guessed; take guess out where all is written.",
+        "guess = true",
+        "r_max = 1.0  # the largest possible reward: declare it",
+        "",
+        "[columns]",
+    ]
+    for role, words in (
+        ("action", "the item that was shown"),
+        ("reward", "what followed: a click, a purchase, an amount"),
+        ("propensity", "the probability with which the item was drawn"),
+    ):
+        found = _first(head, role, NAMES[role].split())
+        lines.append(f"{role} = {_quoted(found or UNKNOWN)}  # {words}")
+    lines += ["", "# The columns, their types, and a value of each:"]
+    for name in head.columns:
+        column = head[name].drop_nulls()
+        value = short(column[0] if len(column) else None, 60).replace("\n", " ")
+        lines.append(f"# {_quoted(name)}  {head[name].dtype}  {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def guess_mapping(
+    source: Source,
+    r_max: float | None = None,
+    *,
+    named: Mapping[str, str] | None = None,
+    used: Sequence[str] = (),
+) -> tuple[LogMapping, tuple[str, ...]]:
     """The likeliest mapping of the columns, and a sentence for each guess.
 
     Args:
         source: the logs.
         r_max: the largest possible reward, where it is declared; None guesses 1.
+        named: the columns of roles that are known already.
+        used: columns that are used otherwise, so that none of them is guessed to be anything.
     """
     head = source.collect(source.frame.head(1000))
-    roles: dict[str, Any] = {}
+    roles: dict[str, Any] = dict(named or {})
     notes = []
     published = dict(OPEN_BANDIT) if is_open_bandit(source.names) else {}
+    free_head = head.drop([name for name in {*roles.values(), *used} if name in head.columns])
     for role, names in NAMES.items():
-        column = published.get(role) or _first(head, role, names.split())
+        if role in roles:
+            continue
+        column = published.get(role) or _first(free_head, role, names.split())
+        if column in used:
+            continue
         if column is not None and (role != "decision" or _names_rows(source, column)):
             roles[role] = column
     if "candidates" not in roles:
@@ -63,14 +193,16 @@ def guess_mapping(source: Source, r_max: float | None = None) -> tuple[LogMappin
             raise ConfigError(
                 f"the column of the {role} must be known",
                 found=f"columns {listed_names(source.names)}",
-                cure=f"name it in a mapping: [columns] {role} = ...; then --mapping m.toml",
+                cure=f"name it in a mapping: [columns] {role} = ...; then --mapping m.toml. depsue "
+                "check --write-mapping m.toml writes one to fill in",
             )
     for role, name in roles.items():
-        notes.append(f"guessed from its name: {role} is the column '{name}'")
+        if role not in (named or {}):
+            notes.append(f"guessed from its name: {role} is the column '{name}'")
     if r_max is None:
         notes.append("r_max = 1 is a guess: declare the largest possible reward in the mapping")
     rewards = [n for n in _matching(source.names, NAMES["reward"]) if n not in roles.values()]
-    skipped = {*roles.values(), *rewards, *left_out(source.names)}
+    skipped = {*roles.values(), *used, *rewards, *left_out(source.names)}
     free = [name for name in source.names if name not in skipped and not unnamed(name)]
     of_action = [name for name in free if _plain(name).split("_")[0] in FROM_ACTION]
     free = [name for name in free if name not in of_action and not is_id(name)]

@@ -23,6 +23,7 @@ from depsue.cli.options import (
     Least,
     MappingFile,
     MaxNovelty,
+    Models,
     Most,
     Name,
     NoDrift,
@@ -77,7 +78,8 @@ def create(
     pi0: Annotated[
         str,
         typer.Option(
-            help="The logging policy: a saved folder, model.onnx, a table, uniform, or logged."
+            help="The logging policy: logged, chosen, uniform, a saved folder, model.onnx, a "
+            "table, or a function of yours, module:function."
         ),
     ],
     mapping: MappingFile = None,
@@ -202,6 +204,13 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of another candidate; default: the campaign's.")
     ] = None,
+    reward_model: Annotated[
+        str | None,
+        typer.Option(
+            help="A function of yours, module:function, that fits a reward model to rows."
+        ),
+    ] = None,
+    model: Models = None,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -211,10 +220,12 @@ def train(
     """Learn a candidate for the round, and fix all that its certificate will go by."""
     from depsue.campaigns.records import CandidateFacts
     from depsue.progress import bars
+    from depsue.scores import imported
 
-    campaign = open_campaign(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by, model)
     with interruptible(), bars(not quiet and not as_json) as watch:
-        candidate = campaign.train(seed=seed, watch=watch)
+        fit = None if reward_model is None else imported(reward_model)
+        candidate = campaign.train(seed=seed, fit=fit, watch=watch)
     first = f"candidate {candidate.policy_hash[:12]} of round {candidate.round}: "
     show_status(campaign, as_json, [first + str(CandidateFacts.of(candidate)), *campaign.notes])
 
@@ -228,6 +239,7 @@ def certify(
             "--rehearse", help="Only say how likely a pass is; no certifying row is read."
         ),
     ] = False,
+    model: Models = None,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -244,7 +256,7 @@ def certify(
     from depsue.certificates import Certificate
     from depsue.progress import bars
 
-    campaign = open_campaign(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by, model)
     if rehearse:
         from depsue.campaigns import rehearse_round
 
@@ -348,6 +360,7 @@ def observe(
         typer.Option(min=0, help="Of the decisions without a row, how many pi0 took."),
     ] = None,
     yes: Yes = False,
+    model: Models = None,
     home: Home = HOME,
     ledger: Address = None,
     by: By = None,
@@ -360,7 +373,7 @@ def observe(
     """
     from depsue.campaigns.records import RoundSummary
 
-    campaign = open_campaign(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by, model)
     require(
         (logs is None) == from_service,
         "observe takes LOGS, or --served",
@@ -454,6 +467,7 @@ def verify(
     attempt: Annotated[
         int | None, typer.Option(min=1, help="Which verdict on its rows; default: the last.")
     ] = None,
+    model: Models = None,
     home: Home = HOME,
     ledger: Address = None,
     as_json: AsJson = False,
@@ -468,7 +482,7 @@ def verify(
     from depsue.campaigns import recompute, recorded_attempt
     from depsue.progress import bars
 
-    campaign = open_campaign(name, home, ledger, "reader")
+    campaign = open_campaign(name, home, ledger, "reader", model)
     read = recorded_attempt(campaign, round, attempt)
     with interruptible(), bars(not quiet and not as_json) as watch:
         found = recompute(campaign, read.round, read.attempt, watch)
@@ -508,6 +522,7 @@ def export(
     round: Annotated[
         int | None, typer.Option(min=1, help="What this round deployed; default: what serves now.")
     ] = None,
+    model: Models = None,
     home: Home = HOME,
     ledger: Address = None,
     as_json: AsJson = False,
@@ -515,7 +530,7 @@ def export(
     """Write what serves, with its certificate and items, to a folder for the serving system."""
     from depsue.campaigns import export_campaign
 
-    campaign = open_campaign(name, home, ledger, "reader")
+    campaign = open_campaign(name, home, ledger, "reader", model)
     written = export_campaign(campaign, out, round=round)
     if as_json:
         typer.echo(json.dumps({"folder": str(out), "files": written}, indent=1))

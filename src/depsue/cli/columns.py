@@ -115,7 +115,7 @@ def require_first_round(source: Source, mapping: LogMapping) -> None:
 
 
 def _from_file(source: Source, options: ColumnOptions, path: Path) -> Mapped:
-    from depsue.data.mapping import read_mapping
+    from depsue.check import read_or_guess
 
     require(
         not options.named,
@@ -123,7 +123,7 @@ def _from_file(source: Source, options: ColumnOptions, path: Path) -> Mapped:
         found=f"--mapping and {', '.join(options.named)}",
         cure="write them all into the file of --mapping",
     )
-    return Mapped(source, read_mapping(path), ())
+    return Mapped(source, *read_or_guess(source, path, options.r_max))
 
 
 def _guessed(source: Source, rewards: Sequence[str], r_max: float | None) -> Mapped:

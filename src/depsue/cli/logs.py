@@ -46,7 +46,7 @@ from depsue.cli.options import (
     window_of,
 )
 from depsue.cli.tables import show
-from depsue.errors import PolicyError, require, short
+from depsue.errors import ConfigError, PolicyError, require, short
 from depsue.plural import counted
 
 if TYPE_CHECKING:
@@ -94,18 +94,29 @@ def check(
     The verdict is `ready`, `ready, with warnings` (exit code 0 for both) or `not usable` (exit code
     3). Bad usage, and files that cannot be read, end with exit code 2.
     """
-    from depsue.check import check_logs, guess_mapping
-    from depsue.data.mapping import read_mapping
+    from depsue.check import check_logs, guess_mapping, read_or_guess
+    from depsue.check.guess import skeleton
     from depsue.data.mapping import write_mapping as write_toml
+    from depsue.data.mapping import write_text
     from depsue.data.reading import open_source
     from depsue.data.writing import write_described
 
     source = open_source(logs)
     guesses: tuple[str, ...] = ()
     if mapping is not None:
-        columns = read_mapping(mapping)
+        columns, guesses = read_or_guess(source, mapping, r_max)
     else:
-        columns, guesses = guess_mapping(source, r_max)
+        try:
+            columns, guesses = guess_mapping(source, r_max)
+        except ConfigError as problem:
+            if write_mapping is None:
+                raise
+            write_text(skeleton(source), write_mapping, force=force)
+            raise ConfigError(
+                problem.rule,
+                found=f"{problem.found}; a mapping to fill in was written to {write_mapping}",
+                cure=f"write the names of columns in it, then --mapping {write_mapping}",
+            ) from problem
     if r_max is not None:
         columns = replace(columns, r_max=r_max)
     if kept is not None:

@@ -126,6 +126,17 @@ KEYS = ("name", "floor", "floor_value", "reward", "r_max", "segment")
 EXAMPLE = '[[promise]] name = "revenue", floor = 0.95, reward = "revenue", r_max = 100.0'
 
 
+Models = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        envvar="DEPSUE_MODEL",
+        help="A function of yours that the campaign calls: module:function, or "
+        "NAME=module:function. It is imported, so name your own only.",
+    ),
+]
+
+
 def promises_of(
     floor: float | None, floor_value: float | None, path: Path | None
 ) -> tuple[Promise, ...]:
@@ -253,11 +264,19 @@ def ask(question: str) -> None:
         raise typer.Exit(1)
 
 
-def open_campaign(name: str, home: Path, ledger: str | None, by: str | None) -> Campaign:
+def open_campaign(
+    name: str,
+    home: Path,
+    ledger: str | None,
+    by: str | None,
+    models: list[str] | None = None,
+) -> Campaign:
     """The campaign that the options of a command name."""
     from depsue.campaigns import Campaign, open_home
+    from depsue.scores import imported_models
 
-    return Campaign(open_home(home, ledger), home, name, by=who(by))
+    outside = imported_models(models or [])
+    return Campaign(open_home(home, ledger), home, name, by=who(by), outside=outside)
 
 
 @contextmanager

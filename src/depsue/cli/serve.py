@@ -18,6 +18,7 @@ from depsue.cli.options import (
     AsJson,
     By,
     Home,
+    Models,
     Name,
     StoreAddress,
     Yes,
@@ -135,6 +136,7 @@ def serve(
     pi0_url: Annotated[
         str | None, typer.Option(help="Your own pi0 over HTTP, for fallbacks.")
     ] = None,
+    model: Models = None,
     no_auth: Annotated[
         bool, typer.Option("--no-auth", help="Ask for no token; on loopback only.")
     ] = False,
@@ -169,7 +171,7 @@ def serve(
         found="none yet",
         cure=f"depsue token add admin ana --home {home}; on your own machine --no-auth will do",
     )
-    campaign = open_campaign(name, home, ledger, by)
+    campaign = open_campaign(name, home, ledger, by, model)
     options: dict[str, Any] = {
         name: value
         for name, value in (

@@ -159,10 +159,11 @@ def finite_matrix(values: Any, column: str, *, rows: int | None = None, of: str 
             cure="pass one row of features each; a single feature x as x.reshape(-1, 1)",
         )
     numbers = _numeric(matrix, column, flags=True)
-    rule, cure = f"features must be finite, and {LARGEST:g} in size at most", "fill, scale or clip them"
+    rule = f"features must be finite, and {LARGEST:g} in size at most"
+    cure = "fill, scale or clip them knowingly"
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
-    first_bad(~(np.abs(narrow) <= np.float32(LARGEST)), numbers, rule, column, f"{cure} knowingly")
+    first_bad(~(np.abs(narrow) <= np.float32(LARGEST)), numbers, rule, column, cure)
     narrow += np.float32(0)  # -0.0 becomes 0.0: equal contexts must have equal bits (`keys.py`)
     return narrow
 

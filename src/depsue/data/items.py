@@ -25,7 +25,7 @@ from depsue.data.tables import (
     listed_names,
     names_in,
     require_columns,
-    scanned,
+    table_of,
     unnamed,
 )
 from depsue.errors import DataError, require, short
@@ -57,7 +57,7 @@ class Items:
 
 
 def read_items(
-    path: str | Path,
+    items: str | Path | Any,
     *,
     id: str | None = None,
     novel: Sequence[str] | None = None,
@@ -66,13 +66,13 @@ def read_items(
     """The catalogue: one row per item.
 
     Args:
-        path: the file.
+        items: the file, or a polars, pandas or Arrow frame.
         id: the column of ids; None takes "id", else "action", else "item_id".
         novel: the ids of the novel items, as text; None takes the column `novel`, else the items
             that are not among `logged`; () takes none, whatever the file says.
         logged: (n,) the ids of the logged actions.
     """
-    frame = scanned(path)
+    frame, path = table_of(items)
     names = names_in(frame, path)
     key = _key(names, id, path)
     table = collected(frame, names, path, MOST_ITEMS)
@@ -103,9 +103,9 @@ def read_items(
     return Items(catalogue, described, tuple(notes), withdrawn)
 
 
-def read_ids(path: str | Path, id: str | None = None) -> tuple[pl.Series, Any]:
+def read_ids(items: str | Path | Any, id: str | None = None) -> tuple[pl.Series, Any]:
     """The ids of the items, and (A,) which are marked as novel; None without a column `novel`."""
-    frame = scanned(path)
+    frame, path = table_of(items)
     names = names_in(frame, path)
     key = _key(names, id, path)
     wanted = [key, "novel"] if "novel" in names else [key]

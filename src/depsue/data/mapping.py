@@ -434,34 +434,45 @@ def to_toml(mapping: LogMapping) -> str:
 
 
 def read_mapping(path: str | Path) -> LogMapping:
-    """The mapping in a TOML file."""
+    """The mapping in a TOML file that names all of it."""
+    return mapping_of(mapping_table(path))
+
+
+def mapping_table(path: str | Path) -> dict[str, Any]:
+    """The tables of a mapping's TOML file, as they stand there."""
     rule = "a mapping must be a TOML file that can be read"
     try:
         size = Path(path).stat().st_size
         found, cure = f"{size:,} in {path}", "declare fewer columns and values"
         limit = f"a mapping may have {MOST_BYTES:,} bytes at most"
         require(size <= MOST_BYTES, limit, found=found, cure=cure, error=FileError)
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
         raise FileError(rule, found=f"{path}: {short(str(problem))}", cure=EXAMPLE) from problem
-    return mapping_of(table)
 
 
-def write_mapping(mapping: LogMapping, path: str | Path, *, force: bool = False) -> None:
-    """Write the TOML file, whole or not at all; one that is there is kept unless `force`."""
+def write_text(text: str, path: str | Path, *, force: bool = False) -> None:
+    """Write a mapping's text, whole or not at all; a file that is there is kept unless `force`."""
     place = Path(path)
     rule = "a mapping that is there is not overwritten"
     require(force or not place.exists(), rule, found=place, cure="--force", error=FileError)
     try:
-        write_synced(place, to_toml(mapping).encode())
+        write_synced(place, text.encode())
     except OSError as problem:
         rule, cure = "the mapping must be writable", "give another path"
         raise FileError(rule, found=f"{place}: {problem}", cure=cure) from problem
 
 
+def write_mapping(mapping: LogMapping, path: str | Path, *, force: bool = False) -> None:
+    """Write the TOML file, whole or not at all; one that is there is kept unless `force`."""
+    write_text(to_toml(mapping), path, force=force)
+
+
 def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     """The mapping out of the tables of a TOML file; what is not known is refused."""
-    _known(table, ("r_max", "position", "window", "until", *SECTIONS), "the mapping")
+    _known(table, ("guess", "r_max", "position", "window", "until", *SECTIONS), "the mapping")
+    cure = "it is guessed by commands that read logs: give the file to depsue check"
+    require(table.get("guess", False) is False, "a mapping here is whole", found="guess", cure=cure)
     part = {name: table.get(name, {}) for name in SECTIONS}
     for name, value in part.items():
         found = f"{name} = {short(value)}"
@@ -476,7 +487,8 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     _known(estimate, known, "[propensities]")
     for role in ("action", "reward"):
         rule = f"[columns] must name the column of the {role}"
-        require(role in columns, rule, found=short(sorted(columns)), cure=EXAMPLE)
+        cure = f"{EXAMPLE}; or guess = true above [columns], and what is not written is guessed"
+        require(role in columns, rule, found=short(sorted(columns)), cure=cure)
     for role in ROLES:
         found = f"{role} = {short(columns.get(role))}"
         ok = isinstance(columns.get(role, ""), str)

@@ -40,6 +40,7 @@ from depsue.data.tables import (
     KINDS,
     MOST_NUMBERS,
     exact,
+    frame_of,
     is_numeric,
     is_text,
     names_in,
@@ -120,15 +121,7 @@ class Source:
         import polars as pl
 
         if not isinstance(frame, pl.LazyFrame):
-            try:
-                frame = pl.DataFrame(frame).lazy()
-            except Exception as problem:  # whatever a foreign frame raises
-                raise DataError(
-                    "a frame must be something that polars can read",
-                    column=name,
-                    found=short(str(problem)),
-                    cure="pass a polars, pandas or Arrow frame, or a dict of columns",
-                ) from problem
+            frame = frame_of(frame, name).lazy()
         return cls(name, "frame", frame, tuple(names_in(frame, name)))
 
     @classmethod

@@ -43,6 +43,32 @@ def scanned(path: str | Path) -> pl.LazyFrame:
     return scan([file], kind)
 
 
+def table_of(table: Any) -> tuple[pl.LazyFrame, str | Path]:
+    """(a lazy frame, what errors call it) of a path, of a frame of any library, or of columns."""
+    if isinstance(table, str | Path):
+        return scanned(table), table
+    return frame_of(table, "the frame of items").lazy(), "the frame of items"
+
+
+def frame_of(table: Any, name: str) -> pl.DataFrame:
+    """A polars frame of a polars, pandas or Arrow frame, or of a dict of columns."""
+    import polars as pl
+
+    if isinstance(table, pl.LazyFrame):
+        return table.collect()
+    try:
+        if isinstance(table, str | bytes):
+            raise TypeError("text is no frame")
+        return pl.DataFrame(table)
+    except Exception as problem:  # whatever a foreign frame raises
+        raise DataError(
+            "a frame must be something that polars can read",
+            column=name,
+            found=short(str(problem)),
+            cure="pass a path, a polars, pandas or Arrow frame, or a dict of columns",
+        ) from problem
+
+
 def scan(files: list[Path], kind: str) -> pl.LazyFrame:
     """A lazy frame over files of one kind, with the columns of the first; nothing is read yet."""
     import polars as pl

@@ -11,13 +11,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from depsue import codec, rng
 from depsue.certificates import Reads, Registration, three_folds, words_on_units
+from depsue.check import read_logs
 from depsue.data.logs import LoggedData, joined
+from depsue.data.mapping import LogMapping
 from depsue.diagnostics.propensities import require_propensities
 from depsue.diagnostics.propensity_report import PropensityReport
 from depsue.errors import is_real, require, require_settings, short
@@ -290,9 +293,11 @@ def about_rows(rows: float | None) -> str:
 
 
 def plan(
-    logs: LoggedData,
+    logs: LoggedData | Any,
     settings: ExploreSettings | None = None,
     *,
+    items: Any = None,
+    mapping: LogMapping | str | Path | None = None,
     registration: Registration | None = None,
     campaign: str = CAMPAIGN,
     wish: float | None = None,
@@ -304,8 +309,10 @@ def plan(
     """Plan the first round of a campaign, on what pi0 logged.
 
     Args:
-        logs: rows that pi0 logged.
+        logs: rows that pi0 logged: `LoggedData`, a file, or a frame of any library.
         settings: what is planned for; the campaign's.
+        items, mapping: of a file or a frame: its catalogue, a file or a frame too, and which column
+            is what; None guesses.
         registration: what the ledger gave the logs, so that the plan reads no row that their
             campaign will certify on; None takes a split of the plan's own, and a campaign on
             these rows would certify on some of those that were read here.
@@ -318,6 +325,14 @@ def plan(
     """
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
+    if not isinstance(logs, LoggedData):
+        require(
+            items is not None,
+            "a plan of a file or a frame needs its items",
+            found=f"{type(logs).__name__} without items",
+            cure="plan(logs, items=...): a file or a frame with one row per item",
+        )
+        logs = read_logs(logs, items, mapping)
     require_plannable(settings, logs.r_max)
     require(
         bool(logs.catalogue.novel.any()),

@@ -496,10 +496,10 @@ class Ledger:
         with self.database.reading() as connection:
             return registering.sharing(Transaction(connection, "reader"), campaign, round)
 
-    def read_elsewhere(self, campaign: str) -> tuple[str, ...]:
-        """Other campaigns whose verdicts have read rows of this one's rounds."""
+    def read_elsewhere(self, campaign: str, *, since: int = 0) -> tuple[str, ...]:
+        """Other campaigns whose verdicts have read rows of this one's rounds, from `since` on."""
         with self.database.reading() as connection:
-            return registering.read_elsewhere(Transaction(connection, "reader"), campaign)
+            return registering.read_elsewhere(Transaction(connection, "reader"), campaign, since)
 
     def share_of_delta(self, campaign: str) -> float:
         """The campaign's share of delta: 1 unless it is in a declared family."""

@@ -304,10 +304,16 @@ def _require_blind(candidate: Row, read: Sequence[Row]) -> None:
         )
 
 
-def read_elsewhere(transaction: Transaction, campaign: str) -> tuple[str, ...]:
-    """Other campaigns with a verdict on rows of this one's rounds, or on rows of their families."""
+def read_elsewhere(transaction: Transaction, campaign: str, since: int) -> tuple[str, ...]:
+    """Other campaigns with a verdict on rows of this one's rounds, or on rows of their families.
+
+    Args:
+        transaction: reads.
+        campaign: whose rounds.
+        since: the first of them.
+    """
     own = transaction.all(schema.registrations, campaign=campaign)
-    families = {row.family for row in own}
+    families = {row.family for row in own if row.round >= since}
     rows = [row for family in families for row in _attempts(transaction, family, family)]
     return tuple(dict.fromkeys(row.campaign for row in rows if row.campaign != campaign))
 

@@ -37,7 +37,7 @@ from depsue.policies.base import BasePolicy
 from depsue.policies.chosen import ChosenPolicy
 from depsue.policies.files import load
 from depsue.policies.simple import BroughtPolicy, ByItem, OwnPolicy, SoftmaxOfScores, Uniform
-from depsue.scores import ScoreTable
+from depsue.scores import ExternalModel, ScoreTable, imported, is_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,7 +53,8 @@ AS_SCORES = "scores:"
 CURE = (
     "uniform; logged, as the logs tell it; chosen, of which the logs have nothing but the chosen "
     "items' probabilities; a folder of a saved policy; a model.onnx or a table of probabilities; "
-    "scores:model.onnx or scores:table.parquet for scores"
+    "scores:model.onnx or scores:table.parquet for scores; a function of yours, module:function, "
+    "or scores:module:function"
 )
 Contexts = LogMapping | Sequence[str]
 
@@ -85,7 +86,8 @@ def named_policy(
             probabilities of the candidates, or without candidates the logged propensities as a
             fixed table by item; `chosen`, pi0 as what it chose; the folder of a saved policy; an
             ONNX file or a table whose rows are probabilities; `scores:` and an ONNX file or a
-            table, whose softmax over the supported items is taken.
+            table, whose softmax over the supported items is taken; `module:function`, or with
+            `scores:` before it, a callable (m, d) contexts -> (m, A) numbers.
         catalogue: the items; pi0 shows none that is novel.
         logs: the logs; `logged` needs them, others are tried at their contexts.
         contexts: for a table: the mapping of the logs, or the names of its context columns in the
@@ -104,6 +106,11 @@ def named_policy(
         )
         return NamedPolicy(ChosenPolicy(len(catalogue)), (note,))
     scores = str(text).startswith(AS_SCORES)
+    if is_place(place := str(text).removeprefix(AS_SCORES)):
+        named = _imported(place, catalogue, scores)
+        if logs is not None:
+            _try(named.policy, catalogue, logs)
+        return named
     path = Path(str(text).removeprefix(AS_SCORES))
     kind = path.suffix.lower()
     if path.is_dir() and not scores:
@@ -120,6 +127,18 @@ def named_policy(
     if logs is not None:
         _try(named.policy, catalogue, logs)
     return named
+
+
+def _imported(place: str, catalogue: Catalogue, scores: bool) -> NamedPolicy:
+    """pi0 as a function of the team's own, saved by its place alone."""
+    model = ExternalModel(place, imported(place))
+    note = (
+        f"pi0 is {'the softmax of ' * scores}{place}: its code is in no file of the campaign, and "
+        "commands that ask it take --model; another version needs another name"
+    )
+    if scores:
+        return NamedPolicy(SoftmaxOfScores(model, 1.0, ~catalogue.novel), (note,))
+    return NamedPolicy(OwnPolicy(model, len(catalogue)), (note,))
 
 
 def _uniform(catalogue: Catalogue) -> NamedPolicy:

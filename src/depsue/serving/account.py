@@ -53,7 +53,7 @@ NEWEST = 1000
 """Newest rows of which the mean is shown beside that of all: a fault may begin late."""
 FEWEST_READ = 50
 """Rows before which a mean is held against no floor."""
-COLUMNS = ("policy", "decided_by", "action", "context", "unit", "candidates")
+COLUMNS = ("policy", "decided_by", "why", "action", "context", "unit", "candidates")
 
 
 @dataclass(frozen=True)
@@ -468,6 +468,7 @@ class RoundAccount:
         return np.array(
             [
                 row.decided_by == "policy"
+                and not row.why
                 and row.policy == self.served.hash
                 and self.served.covers(row.candidates is not None)
                 for row in rows

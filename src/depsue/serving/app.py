@@ -286,7 +286,9 @@ class App:
         except Busy as problem:
             return later(problem, 1)
         except Unstorable as problem:
-            return refused(422, problem.rule, cure=problem.cure)  # what was found may name an address
+            return refused(
+                422, problem.rule, cure=problem.cure
+            )  # what was found may name an address
         except (StoreGone, FileError) as problem:
             log.warning("refused for now", extra={"found": str(problem)})
             return later(problem, 2)

@@ -55,7 +55,7 @@ def check_brought(request: Decide, served: ServedPolicy, most: int) -> None:
             )
     if request.probabilities is not None:
         _check_probabilities(request.candidates or [], request.probabilities)
-    elif served.pi0_is == "brought":
+    elif served.pi0_is == "brought" and not request.shown:
         raise DataError(
             "every request must bring pi0's probabilities of its candidates",
             column="probabilities",
@@ -63,6 +63,15 @@ def check_brought(request: Decide, served: ServedPolicy, most: int) -> None:
             cure="send what your ranker would draw by, in the order of the candidates",
         )
     _check_choice(request, served)
+    if request.shown and (request.chosen is None or request.key is None):
+        raise DataError(
+            "what a caller showed without an answer is pi0's choice, reported with the key of the "
+            "request",
+            column="shown",
+            found="no key" if request.key is None else "no chosen item",
+            cure="send the request again as it was, with its key, chosen, chosen_probability and "
+            "shown: true",
+        )
 
 
 def _require_set(request: Decide, served: ServedPolicy) -> None:

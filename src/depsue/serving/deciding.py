@@ -33,7 +33,13 @@ from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, shor
 from depsue.serving.brought import check_brought, packed, packed_shares, sets_of
 from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
-from depsue.serving.served import BY_CALLER, OUTSIDE, ServedPolicy
+from depsue.serving.served import (
+    BY_CALLER,
+    BY_ITSELF,
+    OTHER_VERSION,
+    OUTSIDE,
+    ServedPolicy,
+)
 
 log = logging.getLogger(__name__)
 TIMEOUT = 0.5
@@ -169,7 +175,7 @@ class Decider:
         arms = epoch.uniforms("arm", names) if served.pi0_is == "chosen" else uniforms
         drawn = _Draws.empty(len(asked))
         brought: list[_Brought] = [_NOTHING] * len(asked)
-        for k in _groups(asked):
+        for k in _groups(asked, served):
             few = [asked[place] for place in k]
             chances = _Chances(held[k], uniforms[k], arms[k])
             contexts = served.reader.contexts([request.context for request in few])
@@ -179,17 +185,33 @@ class Decider:
                 sets = sets_of(few, served, with_pi0=with_pi0)
                 for place, one in zip(k, _packed(few, sets, served), strict=True):
                     brought[place] = one
-            drawn[k] = _drawn(few, contexts, sets, chances, served, fallback)
+            known = served.knows(few[0].version)
+            by = served if known else served.for_any_pi0
+            drawn[k] = _drawn(few, contexts, sets, chances, by, fallback)
+            for place in () if known or served.is_pi0 else k.tolist():
+                drawn.why[place] = drawn.why[place] or OTHER_VERSION
+        for place, request in enumerate(asked):
+            if request.shown:
+                drawn.take_choice(
+                    place, served.places[request.chosen], request.chosen_probability or 1.0
+                )
+                drawn.would[place], drawn.why[place] = -1, BY_ITSELF
         drawn.require_probabilities()
         own_choice = [
-            place for place, why in enumerate(drawn.why)
-            if (fallback or why) and served.pi0_is != "chosen"
-        ]  # fmt: skip
-        self._ask_pi0(own_choice, asked, drawn, served)
-        reasons = [fallback or why for why in drawn.why]
+            place
+            for place, why in enumerate(drawn.why)
+            if (fallback or why) and why not in (BY_ITSELF, OTHER_VERSION)
+        ]
+        self._ask_pi0(own_choice if served.pi0_is != "chosen" else [], asked, drawn, served)
+        reasons = [why if why == BY_ITSELF else fallback or why for why in drawn.why]
         pi0_served = served.is_pi0  # then there is nobody to hold out
+        certain = served.certain is not None  # decides for other versions of pi0
         deciders: list[DecidedBy] = [
-            "pi0" if why else "holdout" if h and not pi0_served else "policy"
+            "pi0"
+            if why and not (certain and why == OTHER_VERSION)
+            else "holdout"
+            if h and not pi0_served
+            else "policy"
             for why, h in zip(reasons, held.tolist(), strict=True)
         ]
         actions, would = drawn.action.tolist(), drawn.would.tolist()
@@ -216,7 +238,7 @@ class Decider:
                 holdout=0.0 if reasons[k] or served.is_pi0 else holdout,
                 context=texts[k],
                 unit=units[k],
-                key=request.key,
+                key=request.name,
                 candidates=brought[k].candidates,
                 pi0=brought[k].pi0,
                 chosen=None if request.chosen is None else served.places[request.chosen],
@@ -330,11 +352,12 @@ class _Draws:
         self.action[place], self.p[place], self.p_base[place] = action, p, p
 
 
-def _groups(asked: Sequence[Decide]) -> list[IntArray]:
+def _groups(asked: Sequence[Decide], served: ServedPolicy) -> list[IntArray]:
     """Places of requests that are alike in what they bring, few enough to be drawn at once."""
-    kinds: dict[tuple[bool, bool], list[int]] = {}
+    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
     for place, request in enumerate(asked):
-        kind = (request.candidates is not None, request.probabilities is not None)
+        brings = request.candidates is not None, request.probabilities is not None
+        kind = (*brings, served.knows(request.version))
         kinds.setdefault(kind, []).append(place)
     groups = [np.array(places) for kind, places in kinds.items() if not kind[0]]
     for kind, places in kinds.items():

@@ -117,8 +117,8 @@ class Exported:
                 (self.replaced, "of a policy that was replaced within the round"),
                 (
                     self.restricted,
-                    f"that the certificate does not cover: {self.kind} candidates, or with a "
-                    "context that pi0 does not know",
+                    f"that the certificate does not cover: {self.kind} candidates, with a "
+                    "context that pi0 does not know, or with another version of pi0",
                 ),
                 (self.open, "that still wait for rewards"),
                 (self.twins, "of keys that were decided on both sides of an outage"),
@@ -252,7 +252,8 @@ def exported_files(folder: Path) -> list[Path]:
     listed = folder / EXPORTS
     lines = listed.read_text().splitlines() if listed.exists() else []
     paths = [folder / _decode(line) for line in lines]  # an absolute path stays as it is
-    return sorted({*paths, *folder.glob("round-*/served.parquet")})
+    kept = [*folder.glob("round-*/served.parquet"), *folder.glob("round-*/logs-*.parquet")]
+    return sorted({*paths, *kept})
 
 
 def _note_export(folder: Path, path: Path) -> None:

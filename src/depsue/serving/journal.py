@@ -32,7 +32,17 @@ import msgspec
 
 from depsue.database import Unstorable
 from depsue.errors import FileError, require
-from depsue.files import PRIVATE, append_synced, lock, sync_folder, write_file
+from depsue.files import (
+    AS_BYTES,
+    PRIVATE,
+    append_synced,
+    lock,
+    read_at,
+    remove_held,
+    sync_folder,
+    write_at,
+    write_file,
+)
 from depsue.serving.schema import Decision, Reward
 from depsue.serving.settings import JOURNAL, SPOOL
 
@@ -190,7 +200,7 @@ class Journal:
             # what stands after the last whole line was never synced, and never answered
             if os.fstat(segment.file).st_size != segment.size:
                 os.ftruncate(segment.file, segment.size)
-            if os.pwrite(segment.file, content, segment.size) != len(content):
+            if write_at(segment.file, content, segment.size) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(segment.file)  # only then may the decisions be answered
         except OSError as problem:
@@ -210,7 +220,7 @@ class Journal:
         if place is None:
             return None
         segment, start, end = place
-        line = _decoded(os.pread(segment.file, end - start, start), checked=segment.checked)
+        line = _decoded(read_at(segment.file, end - start, start), checked=segment.checked)
         for decision in () if line is None else line.decisions:
             if line is not None and decision.key == key:
                 return Journalled(decision, line.in_doubt)
@@ -374,11 +384,8 @@ class Journal:
         self._segments.remove(segment)
         if self._newest is segment:
             self._newest = None
-        try:
-            segment.path.unlink(missing_ok=True)
-            sync_folder(segment.path.parent)
-        finally:
-            os.close(segment.file)
+        remove_held(segment.path, segment.file)
+        sync_folder(segment.path.parent)
 
     def _set_aside(self, segment: _Segment, start: int, text: bytes) -> None:
         """Keep a line that cannot be read, for a person to look at."""
@@ -405,7 +412,7 @@ _CURES = {
 def _locked(path: Path, *, checked: bool) -> _Segment | None:
     """A file of the journal, locked for this process; None if another has it, or removed it."""
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDWR | AS_BYTES)
     except FileNotFoundError:
         return None
     if not lock(file) or os.fstat(file).st_nlink == 0:

@@ -12,6 +12,8 @@ MOST_BATCH = 1000
 MOST_COLUMNS = 2000
 MOST_CANDIDATES = 100_000
 
+SHOWN = "\x1f shown by the caller"
+"""Ends the stored keys of decisions that callers made themselves."""
 NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not store
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
 _Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
@@ -33,6 +35,8 @@ class Decide(msgspec.Struct, forbid_unknown_fields=True):
         chosen: the id of the item that pi0 itself chose for this request.
         chosen_probability: with which probability pi0 chose it.
         version: of pi0, as the logs name it.
+        shown: the caller got no answer in time and has shown `chosen`: nothing is drawn, it counts
+            as pi0's decision, and what was decided for this key counts as not shown.
     """
 
     context: Annotated[dict[str, Value], Meta(max_length=MOST_COLUMNS)] = {}
@@ -43,6 +47,12 @@ class Decide(msgspec.Struct, forbid_unknown_fields=True):
     chosen: Id | None = None
     chosen_probability: Annotated[float, Meta(gt=0, le=1)] | None = None
     version: Text | None = None
+    shown: bool = False
+
+    @property
+    def name(self) -> str | None:
+        """By what the decision is known: the key, or the key and that the caller decided."""
+        return f"{self.key}{SHOWN}" if self.shown and self.key is not None else self.key
 
 
 class DecideBatch(msgspec.Struct, forbid_unknown_fields=True):

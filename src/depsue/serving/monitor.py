@@ -24,8 +24,9 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -51,7 +52,7 @@ from depsue.serving.evidence import (
 )
 from depsue.serving.joining import ClosedDecisions, in_range, rewards_by_rule, used_reward
 from depsue.serving.schema import MonitorEvent
-from depsue.serving.served import ContextDrift, ServedPolicy
+from depsue.serving.served import OTHER_VERSION, ContextDrift, ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import EventLog, Permit
 from depsue.serving.store import Store
@@ -68,7 +69,8 @@ AHEAD = 60.0
 BLIND = 0.1
 """Share of decisions that cannot be judged beyond which the policy counts as not watched."""
 COLUMNS = ("round", "policy", "decided_by", "action", "propensity", "p_policy", "p_pi0", "holdout",
-           "context", "unit", "candidates", "pi0", "p_chosen", "erased")  # fmt: skip
+           "context", "unit", "candidates", "pi0", "p_chosen", "erased", "why",
+           "version")  # fmt: skip
 
 
 class MonitorState(StrEnum):
@@ -349,6 +351,7 @@ class MonitorRun:
         unjudged: decisions whose probabilities are outside their range, which no test can use.
         erased: decisions that were erased on request; each counts at its worst.
         set_aside: decisions of the policy that were stamped ahead of the clock.
+        versions: decisions of other versions of pi0 than were certified, by version.
     """
 
     epoch: MonitorEpoch
@@ -364,6 +367,7 @@ class MonitorRun:
     unjudged: int = 0
     set_aside: int = 0
     erased: int = 0
+    versions: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")
@@ -454,6 +458,10 @@ class MonitorRun:
         if self.mismatched:
             words = f"{self.mismatched:,} rewards name another item than was decided"
             findings.append(MonitorFinding("shown items", MonitorState.WATCH, words))
+        if self.versions:
+            named = ", ".join(f"{name} ({n:,})" for name, n in self.versions.most_common(3))
+            words = f"decisions of another version of pi0 than was certified: {named}"
+            findings.append(MonitorFinding("versions of pi0", MonitorState.WATCH, words))
         if self.drift is not None:
             column, errors = self.drift.worst
             words = f"context column {column} has moved most: {errors:.1f} standard errors"
@@ -500,6 +508,9 @@ class MonitorRun:
         served = self.served
         same = (row.round, row.policy) == (served.round, served.hash)
         same = same and row.holdout < 1  # a shadow decides nothing
+        if same and row.why == OTHER_VERSION:
+            self.versions[row.version or "without a name"] += 1
+            return False
         return same and row.decided_by != "pi0" and served.covers(row.candidates is not None)
 
     def _reward(self, closed: ClosedDecisions, promise: Promise | None = None) -> FloatArray:

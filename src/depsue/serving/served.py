@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -42,7 +42,11 @@ NONE_SHOWN = "none of the candidates is shown by pi0: each is as likely"
 """
 BY_CALLER = "pi0 does not know the context: what the caller brought decides"
 """Why pi0 decides, where its answer came with the request; the certificate does not cover it."""
-NOT_COVERED = (OUTSIDE, NONE_SHOWN, BY_CALLER)
+BY_ITSELF = "no answer came in time: the caller showed pi0's own choice"
+"""Why pi0 decides, as its caller reported afterwards."""
+OTHER_VERSION = "another version of pi0 than was certified: what needs no certificate decides"
+"""Why the certified policy does not decide; the certificate does not cover it."""
+NOT_COVERED = (OUTSIDE, NONE_SHOWN, BY_CALLER, OTHER_VERSION)
 WHOLE = (
     "the campaign's logs choose from the whole catalogue, so its certificate does not speak of "
     "requests with candidates: they are decided, and left out of evidence, margin and exports"
@@ -68,6 +72,8 @@ class ServedPolicy:
         made_in: the round that made the policy: an earlier one after a rollback; 0 for pi0.
         brings: whether the requests of the campaign's logs bring candidates of their own, and so
             whether it is requests with candidates that the certificate speaks of.
+        versions: of pi0 in the rows that certified the policy; () where they do not say.
+        certain: what needs no certificate, whatever pi0 is; None if nothing does so.
     """
 
     round: int
@@ -81,6 +87,8 @@ class ServedPolicy:
     credits: Mapping[str, float] = field(default_factory=dict)
     made_in: int = 0
     brings: bool = False
+    versions: tuple[str, ...] = ()
+    certain: BasePolicy | None = None
 
     @property
     def is_pi0(self) -> bool:
@@ -95,6 +103,21 @@ class ServedPolicy:
     def covers(self, with_candidates: bool) -> bool:
         """Whether the certificate speaks of requests of a kind: with candidates, or without."""
         return with_candidates == self.brings
+
+    def knows(self, version: str | None) -> bool:
+        """Whether the certificate covers what a version of pi0 brings.
+
+        Where the logs name versions, it covers none without a name.
+        """
+        certified = self.what == "certified" and self.pi0_is != "called"
+        return not certified or not self.versions or version in self.versions
+
+    @cached_property
+    def for_any_pi0(self) -> ServedPolicy:
+        """The same, with what holds for any pi0 in the policy's place."""
+        if self.certain is None:
+            return replace(self, what="pi0", policy=self.pi0)
+        return replace(self, what="certain", policy=self.certain)
 
     @cached_property
     def reader(self) -> ContextReader:
@@ -302,9 +325,21 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         made_in=made_in,
         brings=campaign.files.mapping(at).candidates is not None,
     )
+    if served.what == "certified" and served.pi0_is != "called":
+        versions = campaign.summaries()[made_in - 1].versions
+        served = replace(served, versions=versions, certain=_certain(campaign, made_in, catalogue))
     if served.missing:  # asked now, so that the first decision does not wait for it
         log.error("not ready", extra={"found": served.missing})
     return served
+
+
+def _certain(campaign: Campaign, k: int, catalogue: Catalogue) -> BasePolicy | None:
+    """What round k may serve without a certificate; None if nothing."""
+    for choice in campaign.choices(k):
+        if choice.what == "certain":
+            policy = campaign.policy(k, campaign.hash_of_choice(k, choice))
+            return campaign.widened(policy, catalogue)
+    return None
 
 
 def _credits(campaign: Campaign, hash: str) -> dict[str, float]:

@@ -220,7 +220,13 @@ class Service:
         self._clock, self._refresh = clock, refresh
         folder, address = campaign.files.folder, store_address(campaign, store)
         secret = secret_of(campaign)
-        self.store = Store(address, campaign.name, writing=True, hidden=secret.hidden)
+        self.store = Store(
+            address,
+            campaign.name,
+            writing=True,
+            hidden=secret.hidden,
+            reports_within=settings.wait,
+        )
         self.reader = Store(address, campaign.name)
         self.journal = Journal(folder)
         self.served: ServedPolicy = load_served(campaign)

@@ -4,18 +4,16 @@ The store is a SQLite file or a PostgreSQL database. A file has one writing conn
 keeps a second service out; everybody else opens it read-only (`depsue.database` says why).
 On PostgreSQL several services write to one store.
 
-**Keys.** The first decision of a key that reaches the store is the decision of that key, for good.
-Whoever writes another one is told the first, read in the same transaction. Nothing is deleted,
-with one exception:
+**Keys.** The first decision of a key that reaches the store is that key's, for good. Whoever writes
+another one is told the first, read in the same transaction. Nothing is deleted but by erasures:
 
 **Erasures.** On a user's request the decisions of a unit become `tombstones`, and their rewards are
 deleted. Rewards that come later are dropped. A service that was cut off may still bring decisions
 of before the erasure; they become tombstones as they come in.
 
-**Twins.** A service that cannot reach the store decides without it (`writing`). If a key was
-decided in the store and outside, both decisions were answered, so both are stored. The one that
-reaches the store later is marked a twin: it is no evidence and no row of the next logs, it is only
-counted.
+**Twins.** If a key was decided in the store and outside it (`writing`), both decisions were
+answered, so both are stored. The one that comes later is marked a twin, and so is one that its
+caller did not show: it is no evidence and no row of the next logs, it is only counted.
 
 **Rewards.** Of two rewards with the same decision, name and event the one received first stays,
 whichever is written first.
@@ -82,8 +80,8 @@ class Store:
         address: a file, or postgresql://...
         campaign: whose.
         writing: whether this process may write; to a file only one may.
-        hidden: the keyed hash of a purpose and a name (`Secret.hidden`), by which erased units and
-            keys are known again; None where nothing is decided.
+        hidden: `Secret.hidden`, by which erased units and keys are known again; None without it.
+        reports_within: seconds in which a caller may report that it showed something else.
     """
 
     def __init__(
@@ -93,9 +91,10 @@ class Store:
         *,
         writing: bool = False,
         hidden: Callable[[str, str], str] | None = None,
+        reports_within: float = 0.0,
     ) -> None:
         self.campaign, self._writing, self._hidden = campaign, writing, hidden
-        self._tombstones = Tombstones(campaign, hidden)
+        self._tombstones = Tombstones(campaign, hidden, reports_within)
         url = parse_address(address, _PROFILE.what)
         self.database = Database(url, _PROFILE, wait=_WAIT)
         self._reader = Database(url, _PROFILE, wait=_WAIT, read_only=True)
@@ -495,6 +494,7 @@ class Store:
             new += connection.exec_driver_sql(
                 statement, rows, execution_options={"preserve_rowcount": True}
             ).rowcount
+        self._tombstones.mark_not_shown(connection, made)
         return new
 
     def _add_rewards(self, connection: sa.Connection, earned: Sequence[Reward]) -> None:

@@ -4,6 +4,9 @@ A tombstone is a row with its id, place, time, round, policy and who decided; co
 and probabilities are gone, and in place of the key there is a keyed hash of it. So a retry of the
 key is recognised and refused, and a replay of the decision changes nothing. `Tombstones` works
 within a transaction of the store's.
+
+What was never shown is no evidence either, and its row stays as it is: it is marked as a twin of
+what its caller showed instead.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import msgspec
 import sqlalchemy as sa
 
 from depsue.errors import ConfigError
+from depsue.serving.messages import SHOWN
 from depsue.serving.schema import Decision, decisions, erased_units, rewards
 
 ERASED = "erased"
@@ -61,10 +65,32 @@ class Tombstones:
         campaign: whose.
         hidden: the keyed hash of a purpose and a name (`Secret.hidden`), by which erased units and
             keys are known again; None where nothing is decided.
+        reports_within: seconds after a decision in which its caller may report that it showed
+            pi0's own choice; later it was judged.
     """
 
-    def __init__(self, campaign: str, hidden: Callable[[str, str], str] | None) -> None:
-        self._campaign, self._hidden = campaign, hidden
+    def __init__(
+        self, campaign: str, hidden: Callable[[str, str], str] | None, reports_within: float = 0.0
+    ) -> None:
+        self._campaign, self._hidden, self._reports_within = campaign, hidden, reports_within
+
+    def mark_not_shown(self, connection: sa.Connection, made: Sequence[Decision]) -> None:
+        """Mark as twins the decisions in whose place callers showed pi0's own choice.
+
+        Args:
+            connection: in a transaction that writes.
+            made: what was just written; reports among them end the key of what was not shown.
+        """
+        for each in made:
+            if each.key is not None and each.key.endswith(SHOWN):
+                unshown = sa.update(decisions).where(
+                    decisions.c.campaign == self._campaign,
+                    decisions.c.key == each.key.removesuffix(SHOWN),
+                    decisions.c.at > each.at - self._reports_within,
+                    sa.not_(decisions.c.twin),
+                    decisions.c.erased.is_(None),
+                )
+                connection.execute(unshown.values(twin=True))
 
     def any(self, connection: sa.Connection) -> bool:
         """Whether there is a tombstone; so what was never erased costs next to nothing."""

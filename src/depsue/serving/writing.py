@@ -109,7 +109,7 @@ class QueuedCall(NamedTuple):
         chance: Callable[[], str] = fresh_chance,
     ) -> QueuedCall:
         """A call; requests without a key are named by chance. A key has no NUL."""
-        names = [request.key or f"\0{chance()}" for request in requests]
+        names = [request.name or f"\0{chance()}" for request in requests]
         return cls(requests, rewards, names, future)
 
     @property
@@ -159,7 +159,7 @@ class Batch:
     def unknown_keys(self) -> list[str]:
         """Keys of which no decision is known."""
         requests = (request for _, call in self.open for request in call.requests)
-        keys = {request.key: None for request in requests if request.key is not None}
+        keys = {request.name: None for request in requests if request.name is not None}
         return [key for key in keys if key not in self.known]
 
     def undecided(self) -> list[dict[str, Decide]]:

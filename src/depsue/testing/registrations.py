@@ -185,6 +185,7 @@ class RegistrationConformance:
         assert ledger.read_elsewhere("autumn") == ()
         finish(ledger, "autumn", 1, "p1", "d0", passed=True)
         assert ledger.read_elsewhere("spring") == ("autumn",)
+        assert ledger.read_elsewhere("spring", since=1) == ()  # only the first logs were
 
     def test_a_family_is_declared_before_its_first_verdict(self, ledger: Ledger) -> None:
         for name in ("spring", "autumn", "winter"):
