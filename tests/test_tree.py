@@ -12,6 +12,7 @@ SRC = ROOT / "src"
 LONGEST = 600
 MOST_WITH_ONE_USER = 15
 ONE_USER: dict[str, str] = {
+    "depsue.campaigns.scoring": "copied into exports, where nothing of depsue is at hand",
     "depsue.certificates.strict": "the verdict, which users call through the package",
     "depsue.cli.columns": "which column is what on the command line, apart from what plan does",
     "depsue.cli.logs": "the commands on logs, one file",

@@ -111,3 +111,15 @@ def test_q_must_fit_users_and_actions() -> None:
 def test_mean_rewards_outside_their_range_are_refused() -> None:
     with pytest.raises(ConfigError, match="must lie in"):
         RewardTable(np.array([[1.5, 0.1]]))
+
+
+def test_further_columns_are_logged_and_known_exactly() -> None:
+    small = synthetic_world(SyntheticSettings(users=20, supported=4, novel=2), seed=0)
+    cost = np.random.default_rng(0).random((20, 6))
+    parts = (small.contexts, small.rewards, small.catalogue, small.logging_policy)
+    world = World(*parts, seed=0, others={"cost": cost})
+    logs = world.deploy(world.logging_policy, 20_000, round=0)
+    mean = world.mean_of("cost", world.logging_policy)
+    assert logs.column("cost").mean() == pytest.approx(mean, abs=0.01)
+    with pytest.raises(ConfigError, match="one value per user and action"):
+        World(*parts, seed=0, others={"cost": cost[:, 1:]})

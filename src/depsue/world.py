@@ -6,6 +6,7 @@ like the paper's out of a few settings: the demo, tests and benchmarks use it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +33,7 @@ class World:
         seed: of what users do.
         decay: share of every mean reward that is lost from one round to the next.
         with_units: log the user as the unit of a row.
+        others: (u, A) further columns of the logs by name, such as what an action costs.
     """
 
     def __init__(
@@ -44,7 +46,15 @@ class World:
         seed: int,
         decay: float = 0.0,
         with_units: bool = False,
+        others: Mapping[str, FloatArray] | None = None,
     ) -> None:
+        self.others = dict(others or {})
+        shapes = {rewards.shape, *(table.shape for table in self.others.values())}
+        require(
+            len(shapes) == 1,
+            "further columns must have one value per user and action, as rewards have",
+            found=f"{sorted(shapes)}",
+        )
         require(
             rewards.shape == (len(contexts), len(catalogue)),
             "there must be one mean reward per user and action",
@@ -85,6 +95,7 @@ class World:
             r_max=1.0,
             units=users if self._with_units else None,
             rounds=np.full(n, round),
+            columns={name: table[users, actions] for name, table in self.others.items()},
         )
 
     def value(self, policy: Policy, *, round: int = 0) -> float:
@@ -94,6 +105,15 @@ class World:
     def novelty(self, policy: Policy) -> float:
         """N(pi), exactly."""
         return self.value_and_novelty(policy)[1]
+
+    def mean_of(self, column: str, policy: Policy) -> float:
+        """The mean of a further column under a policy, exactly."""
+        table = self.others[column]
+        sums = (
+            float((pi * table[piece]).sum())
+            for piece, pi in policy.distributions(Requests(self.contexts))
+        )
+        return sum(sums) / len(self.contexts)
 
     def value_and_novelty(self, policy: Policy) -> tuple[float, float]:
         """V(pi) in round 0 and N(pi), exactly; the policy is asked once."""

@@ -188,6 +188,25 @@ def test_a_debt_is_in_the_next_need_and_closes_rollbacks(
     assert campaign.rollback(to=0).policy_hash == campaign.terms.pi0
 
 
+def test_decisions_of_a_policy_that_was_replaced_are_charged_at_its_worst(
+    files: Path, world: World, tmp_path: Path
+) -> None:
+    """The certified policy serves four fifths of a round, then pi0, whose rows are observed."""
+    explore = replace(EXPLORE, promises=(Promise(Floor(0.8)),), safety="cumulative")
+    campaign = begun(files, tmp_path / "home", explore)
+    campaign.train()
+    assert campaign.certify().passed
+    novelty = campaign.choice_of(1, campaign.deploy("certified").policy_hash).novelty
+    back, rows = campaign.rollback(to=0).policy_hash, ROWS // 5
+    served(campaign, world, tmp_path / "1.parquet", back, rows=rows)
+    campaign.observe(tmp_path / "1.parquet", decisions=ROWS)
+    credit = campaign.state().inputs(ROWS).credits["reward"]
+    kept = (1 - novelty) * explore.pi0_share
+    assert kept < 0.8
+    worst = 0.8 * (0.8 - kept)  # of four fifths of the decisions
+    assert credit.value < 0.2 * 0.2 - worst  # V(pi0) <= 1
+
+
 def test_decisions_that_no_margin_shows_are_said(files: Path, world: World, tmp_path: Path) -> None:
     campaign = begun(files, tmp_path / "home", replace(EXPLORE, safety="cumulative"))
     served(campaign, world, tmp_path / "1.parquet", campaign.rollback().policy_hash)

@@ -162,20 +162,25 @@ def test_it_nears_the_truth_with_many_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("promise", "more", "worst"),
+    ("promise", "more", "kept_of_pi0", "worst"),
     [
-        (ABSOLUTE, {}, -0.475),
-        (RELATIVE, {"ceiling": TOP}, -0.475),
-        (RELATIVE, {"logging_policy": LOGGING, "largest": 1.25}, -(0.95 * 1.25 - 1)),
-        (RELATIVE, {"logging_policy": LOGGING, "largest": 1e6}, -0.95),
+        (ABSOLUTE, {}, 1.0, -0.475),
+        (RELATIVE, {"ceiling": TOP}, 1.0, -0.475),
+        (RELATIVE, {"logging_policy": LOGGING, "largest": 1.25}, 0.8, -(0.95 - 0.8)),
+        (RELATIVE, {"logging_policy": LOGGING, "largest": 1.25}, 0.0, -0.95),
+        (RELATIVE, {"logging_policy": LOGGING, "largest": 1.25}, 1.0, 0.0),
     ],
 )
 def test_what_was_served_and_not_observed_counts_at_its_worst(
-    promise: Promise, more: dict[str, Any], worst: float
+    promise: Promise, more: dict[str, Any], kept_of_pi0: float, worst: float
 ) -> None:
-    """Nine of ten decisions of a good round without rows are a debt, not more of the same."""
+    """Nine of ten decisions of a good round without rows are a debt, not more of the same.
+
+    They may be of any policy that was deployed in the round, whatever the rows say.
+    """
     draw = np.random.default_rng(5)
     good = served(draw, np.array([0.6, 0.4, 0.0]), 2000, 2000)
+    good = replace(good, pi0_kept=kept_of_pi0)
     kept = earned(promise, [good], decisions=2000, delta=0.05, **more)
     longer = [replace(good, decisions=20_000)]
     owed = earned(promise, longer, decisions=2000, delta=0.05, **more)
@@ -183,6 +188,22 @@ def test_what_was_served_and_not_observed_counts_at_its_worst(
     by_pi0 = [replace(good, decisions=20_000, by_pi0=18_000)]  # a holdout, say
     own = earned(promise, by_pi0, decisions=2000, delta=0.05, **more)
     assert own.value - kept.value == pytest.approx(9 * worst if promise is ABSOLUTE else 0.0)
+
+
+def test_the_debt_of_a_later_round_is_not_forgiven() -> None:
+    """A round whose rows cannot be paired with pi0, between two that keep nearly all of it."""
+    certain, bad = 0.95 * PI0 + np.array([0.0, 0.0, 0.05]), np.array([0.0, 0.1, 0.9])
+    floor = 0.95 * float(PI0 @ Q)
+    truth = sum(float(pi @ Q) - floor for pi in (certain, bad, certain))
+    draw, wrong = np.random.default_rng(12), 0
+    more: dict[str, Any] = {"logging_policy": LOGGING, "largest": 1 / 0.95}
+    for _ in range(50):
+        near = [replace(served(draw, certain, 1000, 1000), pi0_kept=0.95) for _ in range(2)]
+        lost = replace(served(draw, bad, 1000, 1000), paired=False)
+        for rounds in ([near[0], lost, near[1]], [lost, *near]):
+            credit = earned(RELATIVE, rounds, decisions=1000, delta=0.025, **more)
+            wrong += credit.value > truth
+    assert wrong == 0
 
 
 def test_a_ceiling_stands_for_the_value_of_pi0() -> None:

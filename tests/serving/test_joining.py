@@ -152,19 +152,29 @@ def test_decisions_of_a_policy_that_was_replaced_are_not_pi0s(
     """The margin charges them at their worst; pi0's own count as what pi0 earns."""
     service = serve(wait=0.0, holdout=0.3)
     call = caller(service, home)
-    before = Counter(each["decided_by"] for each in batch(call, 60))
+    before = Counter(each["decided_by"] for each in batch(call, 300))
     campaign.rollback()
     service.turn()
     assert service.served.is_pi0
-    batch(call, 20)
+    batch(call, 700)
     service.stop_policy("a test", "ana")
     service.close()
     declared(campaign.files.folder, {"wait": 0.0}, begun=False)
     written = export_served(campaign, None)
-    assert (written.rows, written.replaced) == (20, before["policy"])
+    assert (written.rows, written.replaced) == (700, before["policy"])
     assert (written.holdout, written.fallback) == (before["holdout"], 0)
-    assert written.decisions == 80
+    assert written.decisions == 1000
     assert f"{before['policy']} of a policy that was replaced" in str(written)
+    novelty = max(choice.novelty for choice in campaign.choices(1))
+    campaign.observe(
+        str(written.path),
+        mapping=written.mapping,
+        decisions=written.decisions,
+        by_pi0=written.holdout + written.fallback,
+    )
+    (counted,) = campaign.state().served
+    assert (len(counted.logs), counted.unobserved, counted.by_pi0) == (700, 300, before["holdout"])
+    assert 0 < counted.pi0_kept <= 1 - novelty  # as little of pi0 as the replaced policy kept
 
 
 def test_damaged_lines_of_the_journal_are_charged_as_decisions_without_a_row(

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from depsue.errors import DepsueError
+from depsue_research import real_data
 from depsue_research.arguments import numbers, print_and_keep, seeds_of
 from depsue_research.paper import commands
 
@@ -29,6 +30,8 @@ app = typer.Typer(
 
 for command in (commands.reproduce, commands.report, commands.options, commands.readings):
     app.command()(command)
+for study in (real_data.upworthy, real_data.upworthy_study, real_data.routers):
+    app.command()(study)
 
 
 def main() -> None:
@@ -82,28 +85,19 @@ def audit(
 
 
 @app.command()
-def upworthy(
-    data: Annotated[
-        Path | None,
-        typer.Option(help="The archive's file, or its folder; default below $DEPSUE_DATA."),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for logs.parquet and items.parquet.")] = Path(
-        "upworthy"
-    ),
-    each: Annotated[int, typer.Option(min=1, help="Impressions of a test in these logs.")] = 1000,
-    rows: Annotated[int, typer.Option(min=0, help="Decisions of a round; 0 for no rounds.")] = (
-        400_000
-    ),
-    seed: Annotated[int, typer.Option(help="Of all draws.")] = 0,
+def pona(
+    seeds: Annotated[str, typer.Option(help="Worlds: how many, or which seeds.")] = "100-109",
+    rows: Annotated[int, typer.Option(min=1000, help="Logged rows of each.")] = 30_000,
+    out: Annotated[Path, typer.Option(help="Folder for cells, table and figure.")] = RESULTS
+    / "baselines",
 ) -> None:
-    """The Upworthy headline tests: which weeks were broken, and a campaign of three rounds."""
+    """PONA against its published shape: what kappa does to new actions and to value."""
     from depsue.files import writable_folder
-    from depsue_research.data_files import data_folder
-    from depsue_research.upworthy import read_upworthy, story
+    from depsue_research.pona_shape import shape, write_page
 
-    tests = read_upworthy(data_folder("upworthy", data))
-    for line in story(tests, writable_folder(out), each, rows, seed):
-        typer.echo(line)
+    folder = writable_folder(out)
+    cells = shape(folder, seeds_of(seeds), rows, typer.echo)
+    write_page(cells, folder, f"depsue-research pona --seeds {seeds} --rows {rows}")
 
 
 @app.command()

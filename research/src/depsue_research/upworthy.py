@@ -201,10 +201,17 @@ class UpworthyWorld:
         new: how many packages of each test are new, at most; pi0 keeps one at least.
         known: whether requests bring pi0's probabilities ("logged"), or pi0 is asked ("called").
         seed: which packages are new, and what visitors do.
+        first: (m,) of each test the packages with the smallest are new; None goes by a hash.
     """
 
     def __init__(
-        self, tests: UpworthyTests, *, new: int = 1, known: str = "logged", seed: int
+        self,
+        tests: UpworthyTests,
+        *,
+        new: int = 1,
+        known: str = "logged",
+        seed: int,
+        first: FloatArray | None = None,
     ) -> None:
         require(new >= 1, "some packages of each test must be new", found=new)
         require(known in ("called", "logged"), "pi0 is called or logged", found=known)
@@ -213,10 +220,10 @@ class UpworthyWorld:
         self.known, self._seed = known, seed
         # a hash of its id decides whether a package is new: it has nothing to do with its clicks
         order = np.array([_mixed(seed, package) for package in tests.package.tolist()])
-        first = np.lexsort((order, tests.test))
-        rank = np.arange(len(order)) - tests.starts[tests.test[first]]
+        sorted_ = np.lexsort((order, tests.test) if first is None else (order, first, tests.test))
+        rank = np.arange(len(order)) - tests.starts[tests.test[sorted_]]
         novel = np.zeros(len(order), dtype=bool)
-        novel[first] = rank < np.minimum(new, tests.sizes - 1)[tests.test[first]]
+        novel[sorted_] = rank < np.minimum(new, tests.sizes - 1)[tests.test[sorted_]]
         self._catalogue = Catalogue(tests.package, novel, tests.text)
         even = ~novel / np.add.reduceat((~novel).astype(float), tests.starts[:-1])[tests.test]
         sets = _sets(tests, even if known == "logged" else None)
@@ -238,7 +245,13 @@ class UpworthyWorld:
     def deploy(self, policy: Policy, n: int, *, round: int) -> LoggedData:
         """n decisions, as the logs of that round."""
         draw = rng.generator(self._seed, "upworthy", round)
-        rows = draw.integers(0, len(self.requests), n)
+        return self.decisions(policy, draw.integers(0, len(self.requests), n), draw, round)
+
+    def decisions(
+        self, policy: Policy, rows: IntArray, draw: np.random.Generator, round: int
+    ) -> LoggedData:
+        """Decisions at the given (n,) tests, as the logs of a round."""
+        n = len(rows)
         action, propensity, _ = decided(policy, self.logging_policy, self.requests, rows, draw)
         return LoggedData.from_arrays(
             contexts=self.requests.contexts,
@@ -260,6 +273,14 @@ class UpworthyWorld:
     def novelty(self, policy: Policy) -> float:
         """N(pi), exactly."""
         return self._mean(policy, self._catalogue.novel.astype(np.float64))
+
+    def value_of(self, policy: Policy, tests: IntArray) -> float:
+        """V(pi) where only the given tests come up, exactly."""
+        sets = self.requests.take(tests)
+        if sets.sets is None:
+            return mean_of_choices(policy, self.logging_policy, sets, self.rates)
+        worth = self.rates[sets.sets.items]
+        return mean_of_choices(policy, self.logging_policy, sets, worth)
 
     def _mean(self, policy: Policy, by_item: FloatArray) -> float:
         sets = self.requests.sets

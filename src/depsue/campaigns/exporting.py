@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,18 +13,21 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec
+from depsue.campaigns import scoring
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import file_hash
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, finite_matrix
 from depsue.data.items import read_items
+from depsue.data.lists import candidates_of
 from depsue.data.mapping import LogMapping, read_mapping, write_mapping
 from depsue.data.reading import contexts_of
+from depsue.data.requests import Requests
 from depsue.data.writing import write_items
 from depsue.errors import FileError, require
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load
-from depsue.savable import hash_of
+from depsue.savable import POLICY, Savable, hash_of, required_hash
 from depsue.scores import Scores
 
 
@@ -67,15 +71,32 @@ class Export:
         return finite_matrix(contexts_of(table, self.mapping), "contexts")
 
     def decide(
-        self, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        rng: np.random.Generator,
+        candidates: Sequence[Sequence[Any]] | None = None,
+        probabilities: Sequence[Sequence[float]] | None = None,
     ) -> tuple[list[Any], FloatArray]:
-        """The ids of the items to show, and the probabilities to log with them."""
-        places, probabilities = self.policy.sample(self.contexts(rows), rng)
-        return self.catalogue.ids[places].tolist(), probabilities
+        """The ids of the items to show, and the probabilities to log with them.
+
+        Args:
+            rows: the decisions' columns.
+            rng: draws.
+            candidates: of each decision, their ids; None is all items.
+            probabilities: pi0's, of the candidates in their order, where the campaign needs them.
+        """
+        asked: Any = self.contexts(rows)
+        if candidates is not None:
+            asked = Requests(asked, candidates_of(candidates, probabilities, self.catalogue))
+        places, probabilities_of = self.policy.sample(asked, rng)
+        return self.catalogue.ids[places].tolist(), probabilities_of
 
 
 FACTS = "export.json"
-FILES = ("policy/manifest.json", "items.parquet", "mapping.toml", "certificate.json")
+FILES = (
+    *("policy/manifest.json", "items.parquet", "mapping.toml", "certificate.json"),
+    *("scoring.py", "scoring.json"),
+)
 """What an export holds besides its facts; a policy's manifest pins the policy's other files."""
 
 
@@ -217,6 +238,7 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
     if attempts and attempts[-1].certificate is not None:
         write_file(partial / "certificate.json", attempts[-1].certificate.encode())
         written.append("certificate.json")
+    written += _plain_scoring(partial, campaign)
     made_in, choice = campaign.made_in(max(k, 1), hash)
     files = {name: file_hash(partial / name) for name in FILES if (partial / name).exists()}
     facts = ExportFacts(
@@ -228,3 +250,47 @@ def export_campaign(campaign: Campaign, out: str | Path, *, round: int | None = 
         folder.rmdir()
     partial.replace(folder)
     return [*written, FACTS]
+
+
+def _plain_scoring(folder: Path, campaign: Campaign) -> list[str]:
+    """Write the policy as a plain function beside it; names of what was written.
+
+    Nothing where its parts have no formula: a pi0 is one whatever it is, for whoever applies the
+    function brings its probabilities.
+    """
+    policy = load(folder / "policy", outside=campaign.outside)
+    own = required_hash(campaign.pi0)
+    pi0 = list(_pi0_parts(policy, own, ""))
+    if not _has_formula(policy, own):
+        return []
+    ids = read_items(folder / "items.parquet", id="id").catalogue.ids.tolist()
+    facts = json.dumps({"ids": ids, "pi0": pi0})
+    write_file(folder / scoring.FILE, facts.encode())
+    write_file(folder / "scoring.py", Path(scoring.__file__).read_bytes())
+    return ["scoring.py", scoring.FILE]
+
+
+def _parts(policy: Savable) -> Iterator[tuple[str, Savable]]:
+    """Policies that a policy is made of, and how the names of their arrays begin."""
+    for name, family in policy.part_families.items():
+        part = policy.state().parts[name]
+        several = isinstance(part, Sequence)
+        for place, member in enumerate(part if several else [part]):
+            if family == POLICY:
+                yield f"{place if several else name}.", member.saved_as()
+
+
+def _pi0_parts(policy: Savable, pi0: str, at: str) -> Iterator[str]:
+    """Where pi0 stands in a policy, by how the names of its arrays begin."""
+    if hash_of(policy) == pi0:
+        yield at
+        return
+    for name, part in _parts(policy):
+        yield from _pi0_parts(part, pi0, at + name)
+
+
+def _has_formula(policy: Savable, pi0: str) -> bool:
+    if hash_of(policy) == pi0:
+        return True
+    inside = all(_has_formula(part, pi0) for _, part in _parts(policy))
+    return inside and policy.kind in scoring.KINDS

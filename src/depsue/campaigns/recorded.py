@@ -6,7 +6,7 @@ Nothing here changes a record: `Campaign` takes the steps, `story_of` tells them
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -24,7 +24,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.reading import open_source, read_mapped
 from depsue.errors import ConfigError, FileError, require
 from depsue.exploration.choices import PI0, Choice, choices
-from depsue.exploration.rounds import CampaignState, rows_logged
+from depsue.exploration.rounds import CampaignState, of_pi0, rows_logged
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import (
     AttemptRecord,
@@ -354,6 +354,7 @@ class RecordedCampaign:
                 fixed_length=not summary.ended,
                 pi0_share=self._pi0_share(made_in, base, first),
                 holdout=summary.holdout,
+                pi0_kept=min(self._pi0_kept(k, base, first), default=0.0),
             )
         return state
 
@@ -376,6 +377,14 @@ class RecordedCampaign:
         if others := self.ledger.read_elsewhere(self.name, since=1):
             return f"verdicts of {', '.join(others)} have read rows of these rounds"
         return ""
+
+    def _pi0_kept(self, k: int, base: BasePolicy, first: LoggedData) -> Iterator[float]:
+        """Share of pi0 in each policy that was deployed in round k, replaced ones included."""
+        for deployment in self.deployed(k):
+            made_in, choice = self.made_in(k, deployment.policy_hash)
+            share = self._pi0_share(made_in, base, first)
+            kept = of_pi0(choice.novelty, certified=choice.what == "certified", pi0_share=share)
+            yield kept if made_in or deployment.policy_hash == self.terms.pi0 else 0.0
 
     def _pi0_share(self, k: int, base: BasePolicy, first: LoggedData) -> float:
         """Share of pi0 in the old part of what round k certified, by what was declared then."""

@@ -3,9 +3,11 @@
 Margin is counted in decisions: the sum over everything that was served so far, fallbacks and
 rollbacks included, of V(pi_k) - C. Each row that a deployed policy logged is a fresh draw from it,
 so its own reward (or, for a relative floor, r (1 - rho w0) with w0 = pi0 / p) has that mean. A
-decision that was served and not observed counts at its worst term; so does pi0 beside rows of a
-deployment that kept no share of it, where no ceiling on V(pi0) is left: at the largest reward. A
-debt is carried: nothing is clipped at zero.
+decision that was served and not observed counts at the worst of all policies that were deployed in
+its round, for any of them may have taken it: one that keeps a share s of pi0 is worth at least
+s V(pi0), so it owes at most (rho - s) r_max. Rows of a deployment that kept no share of pi0 are
+held against the largest reward where no ceiling on V(pi0) is left. A debt is carried: nothing is
+clipped at zero.
 
 How the rows' part is bounded from below:
 
@@ -59,6 +61,9 @@ class Served:
             a relative floor up to 1.
         paired: whether what served kept enough of pi0 for its rows to be paired with pi0; rows that
             cannot be are held against the largest reward where there is no ceiling on V(pi0).
+        pi0_kept: the smallest share of pi0 in any policy that was deployed meanwhile, whether or
+            not its rows are here: V of each is at least that share of V(pi0). 0 where that is not
+            known.
     """
 
     logs: LoggedData
@@ -67,6 +72,7 @@ class Served:
     fixed_length: bool = True
     by_pi0: int = 0
     paired: bool = True
+    pi0_kept: float = 0.0
 
     @property
     def unobserved(self) -> int:
@@ -159,7 +165,7 @@ def earned(
         mean = parts[0].r_max * clopper_pearson(successes, round(rows), delta)
     else:
         mean = _constant_bet(parts, lower, stake.scale, delta)
-    mean = max(mean, parts[0].worst + floor)
+    mean = max(mean, sum(part.rows * part.worst for part in parts) / rows + floor)
     return Credit((rows * (mean - floor) + charged) / to_come, delta, decisions)
 
 
@@ -172,7 +178,7 @@ class _ServedTerms:
         stands_for: how many rows each of them stands for, with those that may not be read.
         unread: of the latter, those that the promise is about, as far as the others tell.
         charged: for decisions without a row; all of them count, whatever the segment.
-        worst: the least that such a decision is worth, less the threshold.
+        worst: the least that a decision of it is worth on average, less the threshold.
         lower: the declared lower limit of the terms.
         r_max: the largest reward.
     """
@@ -221,7 +227,7 @@ def _part(
         )
         terms = terms * (1 - rho * paired)
         lower = -(max(rho * largest * (1 + SINGLE) - 1, 0.0) + ROUNDING) * rows.r_max
-        worst = max(lower, -rho * rows.r_max)  # V(pi) >= 0, whatever served
+        worst = -max(rho - deployment.pi0_kept, 0.0) * rows.r_max  # V(pi) >= pi0_kept V(pi0)
     stands_for = 1 + deployment.unread / len(deployment.logs)
     unread = len(terms) * (stands_for - 1)
     ratio, by_pi0 = promise.floor.ratio, deployment.by_pi0

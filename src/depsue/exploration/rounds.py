@@ -62,6 +62,17 @@ def rows_logged(logs: LoggedData) -> int:
     return len(logs) + sum(erasure.rows for erasure in logs.erased)
 
 
+def of_pi0(novelty: float, *, certified: bool, pi0_share: float) -> float:
+    """The share of pi0 that a policy keeps, which is not quite 0.
+
+    Args:
+        novelty: its nu.
+        certified: whether it is a certified mixture, not pi0 or the certain level beside it.
+        pi0_share: of pi0 in the old part of a certified one.
+    """
+    return max((1 - min(novelty, 1.0)) * (pi0_share if certified else 1.0), 1e-12)
+
+
 def require_countable(settings: ExploreSettings, logs: LoggedData) -> None:
     """Refuse to count margin where rows belong to units: the promise is then of another mean."""
     require(
@@ -307,6 +318,7 @@ class CampaignState:
         fixed_length: bool = True,
         pi0_share: float | None = None,
         holdout: float = 0.0,
+        pi0_kept: float = 1.0,
     ) -> None:
         """A deployment was served: its rows are the newest, those before are reused for training,
         but for what is reserved for verdicts to come.
@@ -324,6 +336,8 @@ class CampaignState:
             pi0_share: of pi0 in the policy's old part; None as the settings now have it.
             holdout: the share of decisions that pi0 took and whose rows are among these: a further
                 part of pi0 in what drew them, whatever the policy is.
+            pi0_kept: the smallest share of pi0 in any policy that was deployed in the round; more
+                than in this one counts as this one's.
         """
         self.earlier.append(
             LoggedRound(self.newest, self.registration, self.base, self.fixed_length)
@@ -352,9 +366,8 @@ class CampaignState:
         total = rows_logged(served) if decisions is None else decisions
         self.fixed_length = fixed_length
         pi0_share = self.settings.pi0_share if pi0_share is None else pi0_share
-        pi0_share = max(pi0_share, 1e-12) if certified else 1.0
-        of_pi0 = (1 - holdout) * (1 - min(novelty, 1.0)) * pi0_share + holdout
-        self.largest = self.stretch / max(of_pi0, 1e-12)
+        own = of_pi0(novelty, certified=certified, pi0_share=pi0_share)
+        self.largest = self.stretch / ((1 - holdout) * own + holdout)
         if self.can_pair:
             self.largest_ever = max(self.largest_ever, self.largest)
         self.served.append(
@@ -364,6 +377,7 @@ class CampaignState:
                 fixed_length=fixed_length,
                 by_pi0=by_pi0,
                 paired=self.can_pair,
+                pi0_kept=min(own, pi0_kept) / self.stretch,
             )
         )
 

@@ -35,7 +35,7 @@ from depsue.serving.joining import rewards_by_rule
 from depsue.serving.journal import Journal
 from depsue.serving.schema import decisions
 from depsue.serving.served import NOT_COVERED, as_text, how_known
-from depsue.serving.settings import ServingSettings, declared, store_address
+from depsue.serving.settings import ServingSettings, settings_of, store_address
 from depsue.serving.store import AT_ONCE, Store
 
 _decode = msgspec.json.decode
@@ -166,7 +166,7 @@ def export_served(
         campaign,
         Store(address, campaign.name),
         Journal(folder),
-        declared(folder, {}, begun=True, mapping=campaign.files.mapping(0)),
+        settings_of(campaign, {}, begun=True),
         campaign.files.round(k) / "served.parquet" if out is None else out,
         round=k,
     )
