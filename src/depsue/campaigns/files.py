@@ -139,7 +139,7 @@ class CampaignFiles:
         """The catalogue of round k; an items file like the team's own."""
         items = read_items(self._intact(k, ITEMS), id="id").catalogue
         features = None if items.features is None else np.asarray(items.features)
-        return Catalogue(items.ids, items.novel, features)
+        return Catalogue(items.ids, items.novel, features, items.feature_names)
 
     def kept(self, k: int, logs: str | Path | Any) -> str | Path:
         """Where the logs of round k are: a path as it is; of a frame, a file that is written."""

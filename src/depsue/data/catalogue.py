@@ -37,11 +37,15 @@ class Catalogue:
         ids: (A,) distinct action ids, integers or strings.
         novel: (A,) True where the action is novel.
         features: (A, d) features e_a; reward models need them, policies do not.
+        feature_names: (d,) what they are called, where they came from a file: the name of the
+            column, its place in a list (`emb[0]`), or the value that it stands for (`brand=acme`).
+            No part of the hash.
     """
 
     ids: np.ndarray[Any, Any]
     novel: np.ndarray[Any, np.dtype[np.bool_]]
     features: FloatArray | None = None
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         ids = plain_ids(self.ids, "id")

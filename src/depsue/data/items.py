@@ -62,6 +62,7 @@ def read_items(
     id: str | None = None,
     novel: Sequence[str] | None = None,
     logged: Any = None,
+    known: Sequence[str] = (),
 ) -> Items:
     """The catalogue: one row per item.
 
@@ -71,6 +72,8 @@ def read_items(
         novel: the ids of the novel items, as text; None takes the column `novel`, else the items
             that are not among `logged`; () takes none, whatever the file says.
         logged: (n,) the ids of the logged actions.
+        known: names that features had before (`Catalogue.feature_names`): text columns then keep
+            their values of then.
     """
     frame, path = table_of(items)
     names = names_in(frame, path)
@@ -88,18 +91,26 @@ def read_items(
     flags = (key, "novel", "withdrawn")
     others = [name for name in names if name not in flags and not unnamed(name)]
     numbers = [name for name in others if is_numeric(table[name])]
-    texts = [name for name in others if is_text(table[name]) and has_few_values(table[name])]
+    before = {name.partition("=")[0] for name in known}
+    texts = [
+        name
+        for name in others
+        if is_text(table[name]) and (name in before if known else has_few_values(table[name]))
+    ]
     unused = [name for name in others if name not in (*numbers, *texts)]
     if unused:
         notes.append(f"item columns that are not features: {listed_names(unused)}")
-    features: Any = features_of(table, [*numbers, *texts]) if numbers or texts else None
+    features: Any = None
+    called: tuple[str, ...] = ()
+    if numbers or texts:
+        features, called = features_of(table, [*numbers, *texts], known)
     described = features is not None
     if not described and len(table) <= MOST_IDENTITIES:
         features = np.eye(len(table), dtype=np.float32)
     if not described:
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
-        catalogue = Catalogue(as_column(ids, "id"), mask, features)
+        catalogue = Catalogue(as_column(ids, "id"), mask, features, called)
     return Items(catalogue, described, tuple(notes), withdrawn)
 
 
