@@ -328,7 +328,8 @@ class Service:
         if not self.worker.writer.live:
             return WhoDecides("pi0", "decisions in the journal wait for the store", fallback=True)
         if served.is_pi0:
-            why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
+            deployed = f"it is what is deployed in round {served.round}"
+            why = deployed if served.round else "nothing is deployed yet"
             return WhoDecides("pi0", why)
         refusal = self.monitor.refusal(served) or self.traffic.unread
         if refusal:
@@ -421,6 +422,11 @@ class Service:
         """Epochs, stops and resumptions, oldest first, as they were last read."""
         return list(self._events.newest)
 
+    @property
+    def events_unread(self) -> str:
+        """Why stops and resumptions of before are not known yet; "" once they are."""
+        return self._stops.unread
+
     def stop_policy(self, reason: str, by: str) -> StopStatus:
         """Let pi0 decide from now on, also after a restart, until a resume names this stop."""
         return self._stops.stop(reason, by)
@@ -495,7 +501,8 @@ class Service:
 
     def recent(self) -> RecentDecisions:
         """The newest decisions; a StoreGone while the store cannot be read."""
-        return recent_decisions(self.reader, self.served.catalogue)
+        served = self.served
+        return recent_decisions(self.reader, served.catalogue, served.hash, is_pi0=served.is_pi0)
 
     def forget_erased(self) -> None:
         """Forget decisions that another process erased from the store.
