@@ -18,6 +18,17 @@ def test_the_page_of_claims_is_up_to_date() -> None:
     assert claims.page(text) == text, "run: python tools/claims.py"
 
 
+def test_new_figures_are_written_into_a_sentence() -> None:
+    claim = claims.CLAIMS[0]
+    text = f"Before.\n{claim.stated()}\nAfter."
+    older = text.replace("of 150", "of\n  99")
+    assert older != text
+    assert claims.plain(claim.written_into(older)) == claims.plain(text)
+    assert claim.written_into(text) == text
+    assert claim.written_into(older * 2) == older * 2  # which of them is not known
+    assert claim.written_into("nothing of it") == "nothing of it"
+
+
 def test_claims_follow_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another result is another sentence: nothing in it is written by hand."""
     cells = claims.cells

@@ -1,8 +1,9 @@
 """The claims in docs/claims.md: what the README and the docs say, computed from committed results.
 
-A claim is a sentence of a page whose figures are filled in from results. `python tools/claims.py`
-writes the table; a test holds that each sentence stands on its page as the results have it, and
-that the table is up to date. What changes results changes the sentence, or the test fails.
+A claim is a sentence of a page whose figures are filled in from results. A test holds that each
+sentence stands on its page as the results have it, and that the table is up to date. After results
+have changed, `python tools/claims.py` writes the new figures into the sentences and the table; a
+sentence that it cannot find alone is changed by hand.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Claim:
     """One sentence with figures.
 
     Args:
+        what: it is about, in words.
         page: where it stands, from the root of the project.
         sentence: as it stands there, but for line breaks; {names} stand for figures.
         figures: the figures by name, from the results.
@@ -36,6 +38,7 @@ class Claim:
         date: when it was last run.
     """
 
+    what: str
     page: str
     sentence: str
     figures: Callable[[], dict[str, Any]]
@@ -47,6 +50,25 @@ class Claim:
     def stated(self) -> str:
         """The sentence with its figures."""
         return self.sentence.format(**self.figures())
+
+    def written_into(self, text: str) -> str:
+        """The page's text with these figures, where the sentence stands once with others."""
+        parts = re.split(r"\{[^}]+\}", self.sentence)
+        ours = r"(\S+?)".join(_anywhere(part) for part in parts)
+        matches = list(re.finditer(ours, text))
+        if len(matches) != 1 or plain(self.stated()) in plain(text):
+            return text
+        match, names = matches[0], re.findall(r"\{([^}]+)\}", self.sentence)
+        figures, out = self.figures(), text
+        for place in reversed(range(len(names))):
+            new = f"{{{names[place]}}}".format(**figures)
+            out = out[: match.start(place + 1)] + new + out[match.end(place + 1) :]
+        return out
+
+
+def _anywhere(words: str) -> str:
+    """A pattern of these words, whatever the line breaks."""
+    return r"\s+".join(re.escape(word) for word in re.split(r"\s+", words))
 
 
 @cache
@@ -161,6 +183,39 @@ def rounds(name: str, method: str, **only: Any) -> list[dict[str, Any]]:
     return [one for cell in mine for one in cell["rounds"]]
 
 
+def false_alarms() -> dict[str, int]:
+    """Lives that were stopped where the promise is over users and just holds, and all."""
+    pattern = r"at the need over users, below it over decisions \| (\d+) \| ([\d.]+)"
+    lives, rate = found("monitor.md", pattern)
+    return {"stopped": round(int(lives) * float(rate)), "lives": int(lives)}
+
+
+def forecasts() -> dict[str, int]:
+    """Forecasts above the certain level that the certificate reached, and all."""
+    pattern = r"\*\*all\*\* \|[^|]*\|[^|]*\|[^|]*\| (\d+) of (\d+)"
+    reached, n = found("plan.md", pattern)
+    return {"reached": int(reached), "n": int(n)}
+
+
+def speed() -> dict[str, Any]:
+    """Decisions per second with new and returning contexts, of VW, and both ratios."""
+    row = r"\| {} \| ([\d,]+) \|[^|]*\| ([\d,]+) \| ([\d.]+) \|"
+    new, vw, less = found("serving.md", row.format("new"))
+    returning, _, more = found("serving.md", row.format("returning"))
+    return {"new": new, "returning": returning, "vw": vw, "less": less, "more": float(more)}
+
+
+def not_held() -> dict[str, int]:
+    """The paper's statements that do not hold, and those that were measured, by data set."""
+    out = {}
+    names = {"movielens-paper": ("movielens", "of"), "wiki10": ("wiki10", "them")}
+    for folder, (against, every) in names.items():
+        text = (RESULTS / folder / "claims.md").read_text("utf-8")
+        out[against] = text.count("**Does not hold**")
+        out[every] = out[against] + text.count("**Holds**")
+    return out
+
+
 QUALITY, COST = 0.97, 1.1
 
 
@@ -202,12 +257,13 @@ def last_mean(name: str, method: str, judge: str, key: str, **only: Any) -> floa
     return float(sum(mine) / len(mine))
 
 
-REPRODUCED = "the commands of docs/results/README.md"
+REPRODUCED = "docs/results/README.md"
 STUDY = "depsue-research upworthy-study --final --seeds 300-301"
 ROUTERS = "depsue-research routers --final --seeds 300-301"
 BETAS = (-24.0, -8.0, 0.0, 8.0, 24.0)
 CLAIMS: tuple[Claim, ...] = (
     Claim(
+        "Runs of certified exploration below the floor, MovieLens and Wiki10",
         "README.md",
         "In {one} of {n} runs did a deployment fall below the floor, and in {both} of {m}, with "
         "margin spent or not, did their sum.",
@@ -218,6 +274,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-18",
     ),
     Claim(
+        "Cells with more novelty and more value than DEPSUE",
         "README.md",
         "paper's DEPSUE, and than ours, in all {cells} cells",
         lambda: {"cells": better_cells("movielens-paper", "wiki10")},
@@ -228,6 +285,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Claim(
+            f"Novelty / value, K = {k}, MovieLens",
             "README.md",
             "| certified exploration | {row} |",
             lambda k=k: {"row": table_row("movielens-paper", f"explore_{k}", BETAS)},  # type: ignore[misc]
@@ -240,6 +298,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     *(
         Claim(
+            f"Novelty / value, K = {k}, Wiki10",
             "README.md",
             "| certified exploration | {row} |",
             lambda k=k: {"row": table_row("wiki10", f"explore_{k}", (0.8, 0.5, 0.2))},  # type: ignore[misc]
@@ -251,6 +310,7 @@ CLAIMS: tuple[Claim, ...] = (
         for k in (1, 5)
     ),
     Claim(
+        "Cells of the fitted simulator with more of both, and runs below the floor",
         "README.md",
         "[{cells} cells](docs/results/movielens-fitted/exploration.md), and no run of {n} fell "
         "below the floor.",
@@ -264,6 +324,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-18",
     ),
     Claim(
+        "Wrong certificates in the audit",
         "docs/results/audit.md",
         "None of {kinds} strict kinds exceeds delta = 0.05: {wrong} of {asked} certificates asked "
         "for were wrong",
@@ -274,6 +335,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-18",
     ),
     Claim(
+        "Acknowledged decisions that were lost while services were killed",
         "docs/results/soak.md",
         "| lost | {lost} | {other} |",
         lambda: dict(
@@ -287,6 +349,49 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-18",
     ),
     Claim(
+        "False alarms of the monitor at the very edge of a promise over users",
+        "docs/serve.md",
+        "{stopped} of {lives} where the promise is over users",
+        false_alarms,
+        lambda: exact(*false_alarms().values()),
+        "monitor.md",
+        "python benchmarks/monitor.py --replications 400 --decisions 60000",
+        "2026-11-18",
+    ),
+    Claim(
+        "Forecasts of plan that were reached, above the certain level",
+        "docs/plan.md",
+        "of forecasts above the certain level {reached} of {n} were reached",
+        forecasts,
+        lambda: exact(*forecasts().values()),
+        "plan.md",
+        "depsue-research forecasts --rows 12000 --seeds 20 --first-seed 9000",
+        "2026-11-18",
+    ),
+    Claim(
+        "Decisions per second of the service, against VW in the same server",
+        "README.md",
+        "each on disk before its reply ({returning}; {new} if no context comes twice) | VW's "
+        "`cb_explore_adf` in the same server, predict only ({vw}) | {more:.0f}; {less} |",
+        speed,
+        lambda: "medians of 5 rounds on one machine; trust the ratios",
+        "serving.md",
+        "python benchmarks/serving.py",
+        "2026-11-19",
+    ),
+    Claim(
+        "Statements of the paper that do not hold here",
+        "docs/failures.md",
+        "{movielens} of {of} statements about MovieLens and {wiki10} of {them} about Wiki10 do not "
+        "hold here",
+        not_held,
+        lambda: "by criteria in the code, on 5 and 3 seeds",
+        "movielens-paper, wiki10",
+        REPRODUCED,
+        "2026-11-18",
+    ),
+    Claim(
+        "Routers: floor or ceiling broken, certified exploration",
         "docs/routers.md",
         "{wrong} of {n} deployments of certified exploration broke a promise",
         lambda: dict(zip(("wrong", "n"), broken("certified"), strict=True)),
@@ -296,6 +401,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Routers: floor or ceiling broken, epsilon-greedy",
         "docs/routers.md",
         "epsilon-greedy broke one in {wrong} of {n}",
         lambda: dict(zip(("wrong", "n"), broken("epsilon-greedy"), strict=True)),
@@ -305,6 +411,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Routers: share of the new model after two rounds",
         "docs/failures.md",
         "the new model got {dc:.1%} of the requests in the table of nine models, {pareto:.1%} in "
         "that of four",
@@ -318,6 +425,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Routers: how often Safe OPG's bound passes",
         "docs/failures.md",
         "Safe OPG's bound passed in {passed} of {n} deployments with nine models",
         lambda: {
@@ -333,6 +441,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Headline tests: deployments below the floor",
         "docs/upworthy.md",
         "{wrong} of {n} deployments of certified exploration were below the floor by the clicks "
         "that certificates are about",
@@ -345,6 +454,7 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Headline tests: later weeks, the worst packages new",
         "docs/failures.md",
         "{wrong} of {n} deployments of certified exploration were below the floor in later weeks, "
         "but their last policies stood at {later:.3f} of pi0 there, where they had {here:.3f} in "
@@ -365,17 +475,21 @@ def plain(text: str) -> str:
 
 def table() -> str:
     """The table of all claims."""
-    heading = ("claim", "where", "interval", "results", "command", "last run")
+    heading = ("claim", "as it is said", "where", "interval", "results", "command", "last run")
     lines = ["| " + " | ".join(heading) + " |", "|---" * len(heading) + "|"]
     for claim in CLAIMS:
-        said = claim.stated().replace("|", "\\|").replace("](docs/", "](")
+        said = claim.stated().strip("| ").replace("|", "\\|").replace("](docs/", "](")
         page = claim.page.removeprefix("docs/")
         where = f"[{page}]({page})" if claim.page.startswith("docs/") else f"`{page}`"
         lines.append(
-            f"| {said} | {where} | {claim.interval()} | `{claim.source}` | `{claim.command}` "
-            f"| {claim.date} |"
+            f"| {claim.what} | {said} | {where} | {claim.interval()} | `{claim.source}` "
+            f"| {_command(claim.command)} | {claim.date} |"
         )
     return "\n" + "\n".join(lines) + "\n\n"
+
+
+def _command(command: str) -> str:
+    return "[commands](results/README.md)" if command == REPRODUCED else f"`{command}`"
 
 
 def page(text: str) -> str:
@@ -384,5 +498,18 @@ def page(text: str) -> str:
     return before + BEGIN + table() + END + rest.split(END)[1]
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the figures into the sentences, then the table."""
+    for claim in CLAIMS:
+        file = ROOT / claim.page
+        if RESULTS in file.parents:  # written by the command that made it
+            continue
+        text = file.read_text("utf-8")
+        changed = claim.written_into(text)
+        if changed != text:
+            file.write_text(changed, encoding="utf-8")
     PAGE.write_text(page(PAGE.read_text("utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

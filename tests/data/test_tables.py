@@ -32,7 +32,7 @@ def test_columns_are_read_by_name_and_up_to_a_limit(tmp_path: Path) -> None:
 
 def test_text_becomes_one_column_per_value_and_lists_several() -> None:
     table = pl.DataFrame({"x": [1.0, 2.0], "kind": ["b", "a"], "both": [[1, 2], [3, 4]]})
-    features = features_of(table, ["x", "kind", "both"])
+    features, names = features_of(table, ["x", "kind", "both"])
     np.testing.assert_array_equal(features, [[1, 0, 1, 1, 2], [2, 1, 0, 3, 4]])
     assert features.dtype == np.float32
 

@@ -140,4 +140,4 @@ def test_margin_of_a_round_that_was_observed_is_not_counted_twice(
     assert margin is not None
     assert tiles["margin"].figure == f"{margin:+,.0f}"
     assert tiles["margin"].what == "above the floor, observed"
-    assert tiles["value now"].figure == "1"  # every decision earned 1
+    assert tiles["value in this round"].figure == "1"  # every decision earned 1

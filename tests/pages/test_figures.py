@@ -67,6 +67,7 @@ LIVE = Live(
     r_max=1.0,
     values=(FIRST, LAST),
     events=(),
+    events_unread="",
 )
 
 

@@ -11,6 +11,7 @@ from tests.pages.conftest import Traffic, served
 from tests.serving.conftest import Clock
 
 from depsue.campaigns.records import RoundSummary
+from depsue.pages.live import live_of
 from depsue.serving.account import RoundAccount
 from depsue.serving.exporting import export_served
 from depsue.serving.service import Service
@@ -59,7 +60,9 @@ def test_after_a_stop_the_page_says_that_pi0_decides(visit: Browser, traffic: Tr
     traffic.service.stop_policy("a complaint", "ana")
     traffic.come(1000)
     live = visit.get(f"{SPRING}.json").json["live"]
-    assert live["recent"]["counts"] == {"policy": 0, "holdout": 0, "fallback": 1000, "new": 0}
+    assert live["recent"]["counts"] == {
+        "policy": 0, "holdout": 0, "fallback": 1000, "new": 0, "earlier": 0
+    }  # fmt: skip
     assert live["verdict"].startswith("Your current policy (pi0) decides since ")
     assert "ana stopped the new policy. Why: a complaint." in live["verdict"]
     assert live["decided"] == (
@@ -80,6 +83,73 @@ def test_after_a_stop_the_page_says_that_pi0_decides(visit: Browser, traffic: Tr
     tiles = {tile["label"]: tile for tile in visit.get(f"{SPRING}.json").json["tiles"]}
     assert tiles["new items shown"]["figure"] == "0.0%"
     assert live["values"][-1]["novelty"] == 0.0
+
+
+def test_no_page_says_that_traffic_is_on_a_policy_that_does_not_decide(
+    visit: Browser, traffic: Traffic
+) -> None:
+    def said() -> str:
+        words = str(visit.get(f"{SPRING}.json").json["live"]["traffic"])
+        assert words in visit.get(SPRING).text
+        return words
+
+    service = traffic.service
+    assert said().startswith("80% of the traffic is on the policy, 20% on pi0 (the holdout).")
+    stop = service.stop_policy("a complaint", "ana")
+    now = "All of the traffic is on your current policy (pi0). Once the new policy decides again,"
+    assert said().startswith(now)
+    service.resume_policy([stop.id], "mended", "ana")
+    assert said().startswith("80% of the traffic is on the policy")
+    service.change_share(0.0, "look first", "ana")
+    traffic.come(1500)
+    live = visit.get(f"{SPRING}.json").json["live"]
+    assert "goes on deciding" not in live["asks"]
+    service.traffic.unread = "the share of traffic was not read yet"
+    assert said() == "None of the traffic is on the policy: the share of traffic was not read yet."
+
+
+def test_after_a_rollback_nothing_is_said_of_a_policy_that_is_gone(
+    visit: Browser, traffic: Traffic
+) -> None:
+    """What the earlier policy decided is the earlier policy's; there is none to resume."""
+    traffic.come(600)
+    service = traffic.service
+    service.campaign.rollback(0)
+    service.turn()
+    live = visit.get(f"{SPRING}.json").json["live"]
+    made = live["recent"]["counts"]
+    assert made["policy"] == 0 and made["earlier"] + made["holdout"] == 600
+    assert f"a policy that was deployed before made {made['earlier']}" in live["decided"]
+    assert live["verdict"].startswith("Your current policy (pi0) decides")
+    traffic.come(400)
+    recent = visit.get(f"{SPRING}.json").json["live"]
+    assert recent["recent"]["counts"]["policy"] == 400
+    assert "the current policy (pi0) made 400" in recent["decided"]
+    counts = recent["status"]["served"]["counts"]
+    assert counts["policy"] + counts["holdout"] + counts["earlier"] in (400, 1000)
+    service.stop_policy("a doubt", "ana")
+    live = visit.get(f"{SPRING}.json").json["live"]
+    assert "it is what is deployed. A stop by ana stands" in live["verdict"]
+    assert "no new policy to resume" in live["asks"] and "resumes the new one" not in live["asks"]
+
+
+def test_what_was_not_read_yet_is_not_said_to_be_none(
+    home: Path, clock: Clock, ticks: Clock
+) -> None:
+    """A service that starts while the store is gone knows no count, no stop and no share."""
+    service = served(home, "spring", clock, ticks)
+    service.start()
+    Traffic(service, clock).come(300)
+    service.close()
+    store = home / "spring" / STORE
+    aside = store.with_name("moved.db")
+    again = served(home, "spring", clock, ticks)
+    store.rename(aside)
+    live = live_of(again)
+    assert live.status.served.read_at is None and live.events == ()
+    assert "not read yet" in live.events_unread
+    assert live.traffic.startswith("None of the traffic is on the policy: ")
+    aside.rename(store)
 
 
 def test_the_margin_is_the_sum_over_what_was_really_served(traffic: Traffic) -> None:

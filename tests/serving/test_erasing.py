@@ -240,7 +240,7 @@ def test_pages_do_not_guess_what_a_tombstone_showed(observed: Campaign) -> None:
     mine = {row.seq for row in store.read(columns=["unit"])[0] if USER in str(row.unit)}
     others = [row for row in store.read(columns=["action"])[0] if row.seq not in mine]
     erase_unit(campaign, USER)
-    counts = recent_decisions(store, catalogue, most=1000).counts
+    counts = recent_decisions(store, catalogue, "p", is_pi0=False, most=1000).counts
     assert counts.new == sum(bool(catalogue.novel[row.action]) for row in others)
     assert counts.all == len(others) + 12
 

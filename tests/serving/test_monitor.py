@@ -46,6 +46,24 @@ def test_the_monitor_stops_the_policy_when_what_is_served_earns_too_little(
     assert [event.kind for event in service.store.events()] == ["watch", "stop"]
 
 
+def test_a_holdout_that_begins_live_is_evidence_from_its_first_decision(
+    serve: Serve, home: Path, clock: Clock
+) -> None:
+    """The share at the start is not the share for ever: it was asked once, and never again."""
+    service = serve(wait=2.0, holdout=0.0)
+    call = caller(service, home)
+    batch(call, 200)
+    service.change_share(0.8, "a holdout after all", "ana")
+    for _ in range(6):
+        made = batch(call, 1000)
+        rewarded(call, made, lambda one: 0.05 if one["decided_by"] == "policy" else 0.5)
+        clock.advance(2.1)
+        service.turn()
+        if service.stopped:
+            break
+    assert "by holdout" in service.stopped
+
+
 def test_wrong_propensities_stop_the_policy_at_once(
     serve: Serve, home: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

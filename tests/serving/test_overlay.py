@@ -17,6 +17,7 @@ from tests.serving.conftest import Clock, seeded_chance
 from tests.serving.model import SERVED, SmallService, request, stored
 
 from depsue.campaigns import Campaign, create
+from depsue.data.logs import joined
 from depsue.data.mapping import LogMapping
 from depsue.data.requests import Candidates
 from depsue.diagnostics.drawn_by import require_drawn_by
@@ -290,13 +291,15 @@ def a_campaign(folder: Path) -> Campaign:
             "list": [[ids[a] for a in c] for c in sets],
             "of_pi0": [p.tolist() for p in shares],
             "ranker": ["may"] * n,
+            "at": 1_740_000_000.0 + np.arange(n),
         }
     ).write_parquet(folder / "may.parquet")
     features = {f"f{j}": taste[:, j] for j in range(2)}
     novel = [k >= 12 for k in range(16)]
     pl.DataFrame({"id": ids, "novel": novel, **features}).write_parquet(folder / "items.parquet")
     mapping = LogMapping(action="shown", reward="click", propensity="p", numeric=("x0", "x1"),
-                         candidates="list", probabilities="of_pi0", version="ranker")  # fmt: skip
+                         candidates="list", probabilities="of_pi0", version="ranker",
+                         time="at")  # fmt: skip
     made = create("spring", folder / "may.parquet", folder / "items.parquet", pi0="logged",
                   mapping=mapping, by="ana", home=folder / "campaigns")  # fmt: skip
     made.train()
@@ -344,6 +347,9 @@ def test_what_was_served_with_candidates_is_the_next_rounds_logs(tmp_path: Path)
     seen = campaign.observe(str(found.path), mapping=found.mapping)
     logs = campaign.logs(1)
     assert seen.rows == len(logs) == 1200 and logs.candidates is not None
+    # times are seconds, as in the first logs: the next round reads both together
+    both = joined([campaign.logs(0), logs])
+    assert both.time is not None and both.time.max() == pytest.approx(clock.now - 3.1)
     by_id = {one["decision"]: one for one in asked_by(made, asked)}
     written = pl.read_parquet(found.path)
     assert set(written["ranker"]) == {"june"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from depsue.campaigns import Campaign
 from depsue.data.mapping import LogMapping
 from depsue.errors import ConfigError, FileError
-from depsue.serving.settings import ServingSettings, declared
+from depsue.serving.settings import ServingSettings, declared, settings_of
 
 MAPPING = LogMapping(action="item", reward="click", propensity="p", numeric=("x",), time="at")
 
@@ -25,6 +27,32 @@ def test_what_is_declared_stays_declared(tmp_path: Path) -> None:
     (tmp_path / "serving.json").write_text("{")
     with pytest.raises(FileError, match="what was declared for serving"):
         declared(tmp_path, {}, begun=True)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [{"wait": 1.0}, {"default_reward": 1.0}, {"combine": "sum"}],
+    ids=lambda edited: next(iter(edited)),
+)
+def test_what_decides_rewards_is_not_edited_by_hand(
+    campaign: Campaign, edited: dict[str, Any]
+) -> None:
+    """It was held against its own file only, so an edit of the file changed what decisions earn."""
+    options = {"wait": 60.0, "default_reward": 0.0, "combine": "first"}
+    settings = settings_of(campaign, options, begun=False)
+    assert settings_of(campaign, {}, begun=True) == settings
+    assert settings_of(campaign, {"holdout": 0.3}, begun=True).holdout == 0.3
+    file = campaign.files.folder / "serving.json"
+    facts = json.loads(file.read_text())
+    file.write_text(json.dumps(facts | edited))
+    with pytest.raises(ConfigError, match=r"declared once.*the ledger has others.*restore"):
+        settings_of(campaign, {}, begun=True)
+    file.write_text(json.dumps(facts))
+    assert settings_of(campaign, {}, begun=True).wait == 60.0
+    file.unlink()  # nor forgotten by removing the file
+    with pytest.raises(ConfigError, match="the ledger has others"):
+        settings_of(campaign, edited, begun=False)
+    assert not file.exists()
 
 
 def test_the_window_of_the_mapping_is_what_serving_waits(tmp_path: Path) -> None:

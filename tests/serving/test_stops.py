@@ -21,7 +21,7 @@ from depsue.serving.schema import MonitorEvent
 from depsue.serving.served import ServedPolicy
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
-from depsue.serving.stops import StopFile, Stops
+from depsue.serving.stops import StopFile, Stops, StopSet
 from depsue.serving.store import Store, StoreGone
 
 
@@ -151,6 +151,25 @@ def test_a_line_that_cannot_be_read_counts_as_a_stop(campaign: Campaign, serve: 
     assert json.loads(file.read_bytes().splitlines()[-1])["reason"] == "another"
     service.resume_policy([stop.id], "looked at", "ana")
     assert service.stopped == "another"
+
+
+def test_a_stop_that_one_place_has_as_a_resume_is_a_stop(campaign: Campaign, serve: Serve) -> None:
+    """Whoever edits the line on disk lifts nothing: the store has the stop."""
+    service = serve()
+    stop = service.stop_policy("a test", "ana")
+    service.close()
+    file = campaign.files.folder / "stops.jsonl"
+    text = file.read_text()
+    assert '"kind":"stop"' in text.replace(" ", "")
+    file.write_text(text.replace('"stop"', '"resume"', 1))
+    service = serve()
+    assert [standing.id for standing in service.status.stops] == [stop.id]
+    events = [
+        MonitorEvent("stop-1", 7.0, "stop", 1, "", "a test", "ana"),
+        MonitorEvent("stop-1", 7.0, "resume", 1, "", "edited", "ana", stops=("stop-1",)),
+    ]
+    assert [e.kind for e in StopSet(events).standing] == ["stop"]
+    assert [e.kind for e in StopSet(events[::-1]).standing] == ["stop"]
 
 
 def test_pi0_decides_until_the_stops_of_before_can_be_read(

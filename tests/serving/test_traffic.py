@@ -13,7 +13,7 @@ from depsue.campaigns import Campaign
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError
 from depsue.serving.exporting import export_served
-from depsue.serving.settings import ServingSettings, declared
+from depsue.serving.settings import ServingSettings, asked_share, declared
 
 
 def by_holdout(call: Caller, count: int) -> int:
@@ -146,6 +146,30 @@ def test_a_ramp_rises_only_while_healthy_and_never_after_a_stop(
     assert ramp is not None and "stopped" in ramp.ended
     service.change_share(0.9, "by hand", "ana")
     assert service.status.share == 0.9
+
+
+def test_a_ramp_ends_with_a_stop_that_names_no_policy(
+    serve: Serve, campaign: Campaign, clock: Clock
+) -> None:
+    """A line of the stops that cannot be read may have been a stop of this policy."""
+    service = serve(wait=1.0, ramp=(0.2, 1.0), every=10.0)
+    with (campaign.files.folder / "stops.jsonl").open("a") as file:
+        file.write("half a line of a stop\n")
+    service.turn()
+    (stop,) = service.status.stops
+    service.resume_policy([stop.id], "looked at", "ana")
+    service.turn()
+    ramp = service.status.ramp
+    assert ramp is not None and "stopped" in ramp.ended and ramp.next is None
+
+
+def test_a_restart_with_the_same_option_leaves_what_was_turned_live() -> None:
+    """A supervisor starts the same command again; another option asks for another share."""
+    first = ServingSettings(holdout=0.05)
+    assert asked_share(first, None) == 0.95
+    assert asked_share(first, first) is None
+    assert asked_share(ServingSettings(holdout=0.5), first) == 0.5
+    assert asked_share(ServingSettings(holdout=0.5, ramp=(0.5, 0.9)), first) is None
 
 
 def test_a_person_who_turns_the_share_ends_the_ramp(serve: Serve, clock: Clock) -> None:

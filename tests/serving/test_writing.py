@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import stat
 from collections import Counter
 from dataclasses import replace
@@ -17,11 +18,13 @@ from tests.serving.asgi import caller, context
 from tests.serving.conftest import Log, Serve
 from tests.serving.model import SERVED, SmallService, request, stored
 
+from depsue.campaigns import Campaign
 from depsue.errors import ConfigError, FileError
 from depsue.serving.journal import Journal
 from depsue.serving.messages import DecisionReply
 from depsue.serving.schema import Reward
 from depsue.serving.service import Service, StoreStatus
+from depsue.serving.settings import require_store, settings_of
 from depsue.serving.store import StoreGone
 from depsue.serving.writing import CHUNK, QueuedCall
 
@@ -379,6 +382,70 @@ def test_services_of_one_folder_have_a_journal_each(tmp_path: Path) -> None:
     third = SmallService(tmp_path, tmp_path / "decisions.db")  # takes over from the dead one
     third.settle()
     assert set(stored(tmp_path / "decisions.db")) == {each.decision for each in answers}
+
+
+def test_a_journal_that_is_removed_is_written_anew(small: SmallService, tmp_path: Path) -> None:
+    """What waits in it was answered; the process has it open, and would take it to its end."""
+    small.link.up = False
+    answers = [reply(small.ask(request(key))[0]) for key in ("a", "b")]
+    shutil.rmtree(tmp_path / "one" / "journal")
+    answers.append(reply(small.ask(request("c"))[0]))
+    assert reply(small.ask(request("a"))[0]).decision == answers[0].decision
+    small.kill()
+    small.start()
+    small.settle()
+    assert set(stored(tmp_path / "decisions.db")) == {each.decision for each in answers}
+
+
+def test_a_journal_that_is_removed_before_the_store_is_back(
+    small: SmallService, tmp_path: Path
+) -> None:
+    small.link.up = False
+    answer = reply(small.ask(request("a"))[0])
+    lines_of(tmp_path / "one").unlink()
+    small.link.up = True
+    small.settle()
+    assert set(stored(tmp_path / "decisions.db")) == {answer.decision}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_of_decisions_that_is_taken_away_is_gone(
+    campaign: Campaign, serve: Serve, home: Path, how: str
+) -> None:
+    """SQLite goes on writing to a file without a name, which ends with the process."""
+    service = serve(wait=60.0)
+    call = caller(service, home)
+    before = call.post("/v1/decide", {"context": context(), "key": "a"}).json["decision"]
+    path = campaign.files.folder / "decisions.db"
+    aside = path.with_name("aside.db")
+    path.rename(aside)
+    if how == "replaced":
+        shutil.copy(aside, path)
+    answers = [
+        call.post("/v1/decide", {"context": context(), "key": key}).json for key in ("b", "c")
+    ]
+    assert {each["decided_by"] for each in answers} == {"pi0"}
+    gone = service.status.store.gone
+    assert f"was {how}" in gone
+    assert how == "replaced" or not path.exists()  # no empty one was made in its place
+    if how == "removed":
+        aside.rename(path)
+    service.close()
+    again = serve(wait=60.0)
+    again.turn()
+    kept = {row.id for row in again.reader.read()[0]}
+    assert {before, *(each["decision"] for each in answers)} <= kept
+
+
+def test_a_store_that_is_missing_at_the_start_is_not_begun_anew(campaign: Campaign) -> None:
+    address = str(campaign.files.folder / "decisions.db")
+    require_store(campaign, address)  # it was never served
+    settings_of(campaign, {}, begun=False)
+    with pytest.raises(FileError, match=r"must be there.*restore the file.*empty file"):
+        require_store(campaign, address)
+    require_store(campaign, "postgresql://127.0.0.1/other")
+    Path(address).touch()
+    require_store(campaign, address)
 
 
 _pwrite = os.pwrite

@@ -85,6 +85,22 @@ def audit(
 
 
 @app.command()
+def pona(
+    seeds: Annotated[str, typer.Option(help="Worlds: how many, or which seeds.")] = "100-109",
+    rows: Annotated[int, typer.Option(min=1000, help="Logged rows of each.")] = 30_000,
+    out: Annotated[Path, typer.Option(help="Folder for cells, table and figure.")] = RESULTS
+    / "baselines",
+) -> None:
+    """PONA against its published shape: what kappa does to new actions and to value."""
+    from depsue.files import writable_folder
+    from depsue_research.pona_shape import shape, write_page
+
+    folder = writable_folder(out)
+    cells = shape(folder, seeds_of(seeds), rows, typer.echo)
+    write_page(cells, folder, f"depsue-research pona --seeds {seeds} --rows {rows}")
+
+
+@app.command()
 def forecasts(
     rows: Annotated[int, typer.Option(min=100, help="Rows of the logs.")] = 12_000,
     seeds: Annotated[int, typer.Option(min=1, help="Worlds of each kind.")] = 20,

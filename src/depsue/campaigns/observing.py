@@ -396,7 +396,14 @@ def changed_items(old: Catalogue, path: str | Path | Any, id: str | None) -> Cha
         path: the file.
         id: its column of ids.
     """
-    items = read_items(path, id=id, novel=(), logged=None)
+    items = read_items(
+        path,
+        id=id,
+        novel=(),
+        logged=None,
+        known=old.feature_names,
+        labels=tuple(old.labels),
+    )
     place = {str(item): row for row, item in enumerate(items.catalogue.ids)}
     known = [str(item) for item in old.ids]
     missing = [item for item in known if item not in place]
@@ -412,19 +419,46 @@ def changed_items(old: Catalogue, path: str | Path | Any, id: str | None) -> Cha
     order: IntArray = np.array([place[item] for item in ids])
     gone: Mask = items.withdrawn[order]
     novel = np.concatenate([old.novel, np.ones(len(arrived), dtype=bool)]) & ~gone
-    features = items.catalogue.features
+    features, named = items.catalogue.features, items.catalogue.feature_names
     before, now = (0 if values is None else values.shape[1] for values in (old.features, features))
+    same = (features is None) == (old.features is None) and (before == now or not items.described)
+    placed = before == now and _by_name(old.feature_names)
+    if placed and features is not None and named != old.feature_names:  # columns change places
+        same = sorted(named) == sorted(old.feature_names)
+        if same:
+            features, named = (
+                features[:, list(map(named.index, old.feature_names))],
+                old.feature_names,
+            )
     require(
-        (features is None) == (old.features is None) and (before == now or not items.described),
+        same,
         "items are described by the same columns as before",
-        found=f"{now} features, before {before}",
+        found=_other_columns(old.feature_names, named) or f"{now} features, before {before}",
         cure="give the file the columns that it had",
     )
     catalogue = Catalogue(
-        items.catalogue.ids[order], novel, None if features is None else features[order]
+        items.catalogue.ids[order],
+        novel,
+        None if features is None else features[order],
+        named,
+        {name: values[order] for name, values in items.catalogue.labels.items()},
     )
     withdrawn = tuple(item for item, is_gone in zip(ids, gone, strict=True) if is_gone)
     return ChangedItems(catalogue, tuple(arrived), withdrawn)
+
+
+def _by_name(names: Sequence[str]) -> bool:
+    """Whether features have names of their own, not numbers as older versions wrote them."""
+    return bool(names) and any(name != f"f{place}" for place, name in enumerate(names))
+
+
+def _other_columns(before: Sequence[str], now: Sequence[str]) -> str:
+    """Which features came and went, in words; "" where they have no names."""
+    if not (_by_name(before) and now):
+        return ""
+    gone, new = (sorted(set(a) - set(b)) for a, b in ((before, now), (now, before)))
+    words = [f"gone: {', '.join(gone[:5])}"] if gone else []
+    return "; ".join([*words, *([f"new: {', '.join(new[:5])}"] if new else [])])
 
 
 @dataclass(frozen=True, eq=False)

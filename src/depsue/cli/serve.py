@@ -58,13 +58,14 @@ def serve(
         float | None,
         typer.Option(
             help="Share of traffic on the policy, the same as --holdout 1 - SHARE; 0 is a shadow. "
-            "It is changed live, too: POST /v1/policy/share, or on the dashboard."
+            "It is changed live, too: POST /v1/policy/share, or on the dashboard. A restart with "
+            "the same option leaves what was changed live."
         ),
     ] = None,
     ramp: Annotated[
         str | None,
         typer.Option(
-            help="Shares that each deployment goes through while it is healthy: 0.05,0.2,1; none "
+            help="Shares that a deployment goes through while it is healthy: 0.05,0.2,0.95; none "
             "ends ramps."
         ),
     ] = None,
@@ -156,7 +157,13 @@ def serve(
     from depsue.pages.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.running import run
-    from depsue.serving.settings import declared, store_address
+    from depsue.serving.settings import (
+        asked_share,
+        remembered,
+        require_store,
+        settings_of,
+        store_address,
+    )
 
     require(
         not no_auth or is_loopback(host),
@@ -195,9 +202,10 @@ def serve(
         if value is not None
     }
     address = store_address(campaign, store)
+    require_store(campaign, address)
     begun = Path(address).exists() or "://" in address
-    mapping = campaign.files.mapping(0)
-    settings = declared(campaign.files.folder, options, begun=begun, mapping=mapping)
+    before = remembered(campaign.files.folder)
+    settings = settings_of(campaign, options, begun=begun)
     run(
         campaign,
         settings,
@@ -205,7 +213,7 @@ def serve(
         store=store,
         host=host,
         port=port,
-        share=None if settings.ramp or "holdout" not in options else 1 - settings.holdout,
+        share=asked_share(settings, before),
         by=campaign.by,
         tls=None if certfile is None else (certfile, keyfile),
         pages=partial(Dashboard, secure=certfile is not None),
@@ -231,7 +239,7 @@ def _ramp(text: str) -> tuple[float, ...]:
         raise ConfigError(
             "a ramp is shares of traffic, with commas between them",
             found=short(text),
-            cure="--ramp 0.05,0.2,1",
+            cure="--ramp 0.05,0.2,0.95",
         ) from None
 
 

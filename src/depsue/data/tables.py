@@ -137,18 +137,31 @@ def require_columns(wanted: Sequence[str], names: list[str], path: str | Path, h
             )
 
 
-def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
-    """(n, d) float32: numbers and lists of numbers as they are, text as one column per value."""
-    blocks = []
+def features_of(
+    table: pl.DataFrame, names: Sequence[str], known: Sequence[str] = ()
+) -> tuple[Any, tuple[str, ...]]:
+    """(n, d) float32 and the d names: numbers, lists of numbers, text as one column per value.
+
+    Args:
+        table: with the columns.
+        names: of the columns.
+        known: names that features had before: text then keeps its values of then, and a value that
+            came since is none of them.
+    """
+    blocks, called = [], list[str]()
     for name in names:
         column = table[name]
         if is_text(column):
-            values = column.drop_nulls().unique().sort().to_list()
+            values = [text[len(name) + 1 :] for text in known if text.startswith(f"{name}=")]
+            values = values or column.drop_nulls().unique().sort().to_list()
             require_few_values(name, len(values))
+            called += [f"{name}={value}" for value in values] or [f"{name}="]
             text = np.array(column.fill_null("").to_list(), dtype=object)
             blocks.append(np.stack([text == v for v in values] or [text == ""], 1))
         else:
             blocks.append(feature_matrix({name: column}))
+            each = blocks[-1].shape[1]
+            called += [f"{name}[{k}]" for k in range(each)] if column.dtype.is_nested() else [name]
     width = sum(block.shape[1] for block in blocks)
     require(
         width <= MOST_FEATURES and width * len(table) <= MOST_NUMBERS,
@@ -156,7 +169,8 @@ def features_of(table: pl.DataFrame, names: Sequence[str]) -> Any:
         found=f"{width} features of {len(table):,} rows",
         cure="name the columns that matter",
     )
-    return np.concatenate([np.asarray(block, dtype=np.float32) for block in blocks], axis=1)
+    matrix = np.concatenate([np.asarray(block, dtype=np.float32) for block in blocks], axis=1)
+    return matrix, tuple(called) if len(set(called)) == len(called) else ()
 
 
 def require_few_values(column: str, values: int) -> None:

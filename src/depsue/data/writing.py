@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depsue.data.catalogue import Catalogue
+from depsue.data.items import LABEL
 from depsue.data.logs import LoggedData
 from depsue.data.reading import Source
 from depsue.data.requests import Candidates
@@ -62,7 +63,7 @@ def _lists(logs: LoggedData, candidates: Candidates) -> dict[str, object]:
 
 
 def write_items(catalogue: Catalogue, path: str | Path) -> None:
-    """One row per item: id, novel, f0 .. for its features.
+    """One row per item: id, novel, and its features by their names, else f0, f1 and so on.
 
     Args:
         catalogue: the items.
@@ -72,7 +73,9 @@ def write_items(catalogue: Catalogue, path: str | Path) -> None:
 
     columns: dict[str, object] = {"id": catalogue.ids, "novel": catalogue.novel}
     if catalogue.features is not None:
-        columns |= {f"f{j}": column for j, column in enumerate(catalogue.features.T)}
+        names = catalogue.feature_names or [f"f{j}" for j in range(catalogue.features.shape[1])]
+        columns |= dict(zip(names, catalogue.features.T, strict=True))
+    columns |= {f"{LABEL}{name}": values for name, values in catalogue.labels.items()}
     _write(pl.DataFrame(columns), path)
 
 

@@ -206,8 +206,9 @@ def _tiles(story: Story, live: Live | None) -> list[Tile]:
         instead["novelty"] = Tile("new items shown", f"{counts.novelty:.1%}", shown)
     account = status.served.promises[0] if status.served.promises else None
     if account is not None and account.value is not None:
-        what = f"of the policy, in {counted(account.read, 'learn or select row')}"
-        instead["mean reward"] = Tile("value now", f"{account.value:.4g}", what)
+        lately = "" if account.recent is None else f", lately {account.recent:.4g}"
+        what = f"of the policy, in {counted(account.read, 'learn or select row')}{lately}"
+        instead["mean reward"] = Tile("value in this round", f"{account.value:.4g}", what)
     observed = None if story.first is None else story.first.margin
     if account is not None and account.margin is not None and status.round == story.round:
         # else the rows of the round were observed already

@@ -71,7 +71,8 @@ def _value(story: Story, place: int, heading: str) -> Figure:
             colour = "grey" if name == "pi0, before" else "blue"
             marks.append(Points(name, x, y, colour, errors=errors))  # type: ignore[arg-type]
             shown += [mean + sign * half for _, mean, half in rows for sign in (-1, 1)]
-    for followed, name in ((True, "certified at least"), (False, "certified, not served")):
+    names = ((True, "certified at least"), (False, "certified, not served to the end"))
+    for followed, name in names:
         certified = [(outcome.round, outcome.certified) for outcome in outcomes
                      if outcome.certified is not None and outcome.followed == followed]  # fmt: skip
         if certified:
@@ -197,7 +198,7 @@ def _margin(outcomes: Sequence[PromiseOutcome], place: int, heading: str) -> Fig
         bars = [(k - aside, margin) for k, margin in observed if (margin >= 0) == (sign > 0)]
         if bars:
             marks.append(Bars(name, *_columns(bars), colour))  # type: ignore[arg-type]
-    for followed, name in ((True, "counted on"), (False, "counted on, not served")):
+    for followed, name in ((True, "counted on"), (False, "counted on, not served to the end")):
         bars = [(outcome.round + 0.2, -outcome.counted_on) for outcome in rounds
                 if outcome.counted_on > 0 and outcome.followed == followed]  # fmt: skip
         if bars:

@@ -79,6 +79,7 @@ class Live:
         r_max: the largest reward.
         values: of the round so far, oldest first.
         events: of the campaign, newest first.
+        events_unread: why they are not all known yet; "" once they are.
     """
 
     status: ServiceStatus
@@ -95,6 +96,7 @@ class Live:
     r_max: float
     values: tuple[LiveValue, ...]
     events: tuple[LiveEvent, ...]
+    events_unread: str
 
     @property
     def last(self) -> LiveValue | None:
@@ -114,7 +116,7 @@ def live_of(service: Service) -> Live:
         decided=decided(recent),
         recent=recent,
         asks=asks(status),
-        traffic=traffic(status),
+        traffic=traffic(status, service.traffic.unread),
         troubles=tuple(_troubles(status, account, recent, settings.on_gone)),
         rewards=_rewards(account),
         floor=floor,
@@ -137,6 +139,7 @@ def live_of(service: Service) -> Live:
             LiveEvent(utc(event.at), event.kind, event.round, event.reason, event.by)
             for event in reversed(service.events)
         ),
+        events_unread=service.events_unread,
     )
 
 
@@ -163,6 +166,11 @@ def verdict(status: ServiceStatus) -> str:
     if status.stops:
         stop = status.stops[0]
         more = len(status.stops) - 1
+        if status.what == "pi0":
+            return (
+                f"{current} decides: it is what is deployed. A stop by {stop.by} stands since "
+                f"{utc(stop.at)} UTC: {stop.reason.rstrip('.')}."
+            )
         others = f", and {counted(more, 'more stop stands', 'more stops stand')}" if more else ""
         return (
             f"{current} decides{since}: {stop.by} stopped the new policy{others}. Why: "
@@ -181,10 +189,17 @@ def decided(recent: RecentDecisions | None) -> str:
     return str(recent)
 
 
-def traffic(status: ServiceStatus) -> str:
-    """Which share of traffic is on the policy, and where a ramp stands."""
+def traffic(status: ServiceStatus, unread: str = "") -> str:
+    """Which share of traffic is on the policy, and where a ramp stands.
+
+    Args:
+        status: of the service.
+        unread: why the share is not known; "" once it is.
+    """
     if status.what == "pi0":
         return "All of the traffic is on your current policy (pi0)."
+    if unread:
+        return f"None of the traffic is on the policy: {unread}."
     rest = "" if status.share == 1 else f", {percent(status.holdout)} on pi0 (the holdout)"
     words = f"{percent(status.share)} of the traffic is on the policy{rest}."
     if status.share == 0:
@@ -230,7 +245,15 @@ def asks(status: ServiceStatus) -> str:
     if state is MonitorState.HEALTHY:
         return "There is no evidence of a breach, and no mean below its floor."
     if state is MonitorState.WATCH:
-        return f"Look at this: {status.reason}. The new policy goes on deciding."
+        goes_on = "The new policy goes on deciding."
+        if status.decides.who != "policy":
+            goes_on = "The new policy does not decide now."
+        return f"Look at this: {status.reason}. {goes_on}"
+    if state is MonitorState.STOPPED and status.what == "pi0":
+        return (
+            "Your current policy (pi0) is what is deployed, so there is no new policy to resume. A "
+            "stop that stands would hold for the next one, too: resume before you deploy it."
+        )
     if state is MonitorState.STOPPED:
         return (
             "The current policy decides until somebody resumes the new one. Find the cause first: "

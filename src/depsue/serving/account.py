@@ -40,7 +40,7 @@ from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
 from depsue.serving.monitor import AHEAD, FEWEST, MOST
 from depsue.serving.schema import decisions
-from depsue.serving.served import ServedPolicy, as_text
+from depsue.serving.served import ServedPolicy, as_text, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import StopFile, StopSet
 from depsue.serving.store import Store
@@ -64,17 +64,19 @@ class ServedCounts:
         policy, holdout, fallback: made by what is deployed, by pi0 on the holdout, and by pi0 in
             place of the policy.
         new: of all of them, how many showed a new item.
+        earlier: made by a policy that was deployed before, and was replaced or rolled back.
     """
 
     policy: int = 0
     holdout: int = 0
     fallback: int = 0
     new: int = 0
+    earlier: int = 0
 
     @property
     def all(self) -> int:
         """Whoever made them."""
-        return self.policy + self.holdout + self.fallback
+        return self.policy + self.holdout + self.fallback + self.earlier
 
     @property
     def novelty(self) -> float:
@@ -82,11 +84,24 @@ class ServedCounts:
         return self.new / self.all if self.all else 0.0
 
     @classmethod
-    def of(cls, decided_by: Sequence[str], new: Mask) -> ServedCounts:
-        """Of (n,) decisions."""
-        who = np.array(decided_by)
-        counts = {name: int((who == name).sum()) for name in ("policy", "holdout", "pi0")}
-        return cls(counts["policy"], counts["holdout"], counts["pi0"], int(new.sum()))
+    def of(cls, rows: Sequence[Any], new: Mask, deployed: str) -> ServedCounts:
+        """Of (n,) decisions.
+
+        Args:
+            rows: who decided each (`decided_by`), and by which `policy`.
+            new: whether each showed a new item.
+            deployed: the policy that is deployed now.
+        """
+        who = np.array([row.decided_by for row in rows], dtype=object)
+        own = np.array([row.policy == deployed for row in rows], dtype=bool)
+        by_policy, holdout = who == "policy", int((who == "holdout").sum())
+        return cls(
+            policy=int((by_policy & own).sum()),
+            holdout=holdout,
+            fallback=int((who == "pi0").sum()),
+            new=int(new.sum()),
+            earlier=int((by_policy & ~own).sum()),
+        )
 
     def __add__(self, other: ServedCounts) -> ServedCounts:
         return ServedCounts(
@@ -94,6 +109,7 @@ class ServedCounts:
             self.holdout + other.holdout,
             self.fallback + other.fallback,
             self.new + other.new,
+            self.earlier + other.earlier,
         )
 
 
@@ -105,11 +121,13 @@ class RecentDecisions:
         counts: of them.
         first, last: when the oldest and the newest of them were made, in seconds since 1970; None
             without one.
+        is_pi0: whether pi0 itself is deployed.
     """
 
     counts: ServedCounts
     first: float | None = None
     last: float | None = None
+    is_pi0: bool = False
 
     def __str__(self) -> str:
         n, counts = self.counts.all, self.counts
@@ -118,10 +136,14 @@ class RecentDecisions:
         made = [
             f"{who} made {count:,}"
             for who, count in (
-                ("the deployed policy", counts.policy),
+                (
+                    "the current policy (pi0)" if self.is_pi0 else "the deployed policy",
+                    counts.policy,
+                ),
+                ("a policy that was deployed before", counts.earlier),
                 ("its holdout", counts.holdout),
                 ("the current policy (pi0) in its place", counts.fallback),
-            )
+            )  # fmt: skip
             if count
         ]
         new = "None" if counts.new == 0 else f"{counts.new:,} ({counts.novelty:.1%})"
@@ -132,16 +154,27 @@ def _joined(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def recent_decisions(store: Store, catalogue: Catalogue, most: int = RECENT) -> RecentDecisions:
-    """Who made the newest decisions, and what they showed; a StoreGone if they cannot be read."""
-    rows = store.newest(most, ("decided_by", "action"))
+def recent_decisions(
+    store: Store, catalogue: Catalogue, deployed: str, *, is_pi0: bool, most: int = RECENT
+) -> RecentDecisions:
+    """Who made the newest decisions, and what they showed; a StoreGone if they cannot be read.
+
+    Args:
+        store: where they are.
+        catalogue: of the items.
+        deployed: the policy that is deployed now.
+        is_pi0: whether that is pi0.
+        most: how many.
+    """
+    rows = store.newest(most, ("decided_by", "action", "policy"))
     if not rows:
         return RecentDecisions(ServedCounts())
     action = np.array([row.action for row in rows])
     # of a tombstone (action -1) nobody knows what it showed
     new = (action >= 0) & catalogue.novel[np.clip(action, 0, len(catalogue) - 1)]
     at = [row.at for row in rows]
-    return RecentDecisions(ServedCounts.of([row.decided_by for row in rows], new), min(at), max(at))
+    counts = ServedCounts.of(rows, new, deployed)
+    return RecentDecisions(counts, min(at), max(at), is_pi0)
 
 
 @dataclass(frozen=True)
@@ -179,9 +212,12 @@ def served_lately(campaign: Campaign, store: str | None) -> ServedLately | None:
         return None
     opened = Store(address, campaign.name)
     known = StopSet([*opened.events(), *StopFile(campaign.files.folder).read()])
+    items = campaign.files.items(max(campaign.round - 1, 0))
+    deployed = what_serves(campaign)[1]
+    is_pi0 = deployed == campaign.terms.pi0
     return ServedLately(
         tuple((_utc(stop.at), stop.by, stop.reason) for stop in known.standing),
-        recent_decisions(opened, campaign.files.items(max(campaign.round - 1, 0))),
+        recent_decisions(opened, items, deployed, is_pi0=is_pi0),
     )
 
 
@@ -420,7 +456,7 @@ class RoundAccount:
         ids, who = [row.id for row in rows], np.array([row.decided_by for row in rows])
         action = np.array([row.action for row in rows], dtype=np.int64)
         new = self.served.catalogue.novel[action]
-        self.counts += ServedCounts.of(who.tolist(), new)
+        self.counts += ServedCounts.of(rows, new, self.served.hash)
         self._novelty.add(new.astype(np.float64))
         readable, own = self._readable(rows), self._is_own(rows)
         mapping = self.served.mapping

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,7 @@ from depsue.serving.joining import rewards_by_rule
 from depsue.serving.journal import Journal
 from depsue.serving.schema import decisions
 from depsue.serving.served import NOT_COVERED, as_text, how_known
-from depsue.serving.settings import ServingSettings, declared, store_address
+from depsue.serving.settings import ServingSettings, settings_of, store_address
 from depsue.serving.store import AT_ONCE, Store
 
 _decode = msgspec.json.decode
@@ -166,7 +167,7 @@ def export_served(
         campaign,
         Store(address, campaign.name),
         Journal(folder),
-        declared(folder, {}, begun=True, mapping=campaign.files.mapping(0)),
+        settings_of(campaign, {}, begun=True),
         campaign.files.round(k) / "served.parquet" if out is None else out,
         round=k,
     )
@@ -213,6 +214,7 @@ def export_logs(
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
     brings, chosen = mapping.candidates is not None, how_known(campaign.pi0) == "chosen"
     exported = as_exported(mapping, share, chosen=chosen)
+    numbers = mapping.time is not None and _is_number(campaign.summaries()[0].first)
     until = (time.time() if now is None else now) - settings.wait
     reasons = ("holdout", "fallback", "replaced", "restricted", "open", "erased")
     left_out = dict.fromkeys(reasons, 0)
@@ -224,7 +226,7 @@ def export_logs(
         wanted = _closed_of_policy(columns, hash, until, share, brings, left_out)
         if wanted.any():
             rows = {name: list(compress(values, wanted)) for name, values in columns.items()}
-            tables.append(_table(rows, rewards, exported, catalogue.ids, k, settings))
+            tables.append(_table(rows, rewards, exported, catalogue.ids, k, settings, numbers))
     counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
     require(
         bool(tables),
@@ -362,6 +364,7 @@ def _table(
     ids: Any,
     k: int,
     settings: ServingSettings,
+    numbers: bool,
 ) -> Any:
     """The rows as the campaign's logs have them: a polars DataFrame.
 
@@ -374,6 +377,7 @@ def _table(
         ids: of the items.
         k: the round.
         settings: rule and default.
+        numbers: whether times are seconds since 1970, as those of the first logs.
     """
     import polars as pl
 
@@ -385,7 +389,9 @@ def _table(
         mapping.action: ids[np.array(rows["action"])],
         mapping.reward: rewards_by_rule(rows["id"], rewards, mapping.reward, settings),
         str(mapping.propensity): propensity,
-        mapping.time or "decided_at": pl.Series(
+        mapping.time or "decided_at": pl.Series(np.array(rows["at"], dtype=np.float64))
+        if numbers
+        else pl.Series(
             (np.array(rows["at"]) * 1e6).astype(np.int64), dtype=pl.Datetime("us", "UTC")
         ),
     }
@@ -402,6 +408,14 @@ def _table(
     columns |= {} if mapping.decision is None else {mapping.decision: rows["id"]}
     columns.setdefault("decided_by", rows["decided_by"])
     return pl.DataFrame(columns, strict=False)
+
+
+def _is_number(time: str | None) -> bool:
+    """Whether a time that a summary has as text was a number."""
+    try:
+        return time is not None and math.isfinite(float(time))
+    except ValueError:
+        return False
 
 
 def _brought_columns(

@@ -178,10 +178,13 @@ class ClosedDecisions:
 
     @property
     def judgeable(self) -> Mask:
-        """(n,) whether probabilities lie in their ranges, so that rewards can be weighed."""
+        """(n,) whether probabilities lie in their ranges, so that rewards can be weighed.
+
+        A row of a holdout that had no share of the traffic contradicts itself.
+        """
         with np.errstate(all="ignore"):
             mixed = (1 - self.holdout) * self.p_policy + self.holdout * self.p_pi0
-        known = (self.p_policy >= 0) & (self.p_pi0 >= 0)
+        known = (self.p_policy >= 0) & (self.p_pi0 >= 0) & ~(self.held & (self.holdout <= 0))
         return np.asarray(known & (mixed >= LEAST) & (mixed <= 1 + TOLERANCE))
 
     def recomputed(

@@ -184,6 +184,8 @@ class Journal:
         coded = [_with_checksum(_encode(line)) for line in lines]
         content = b"".join(coded)
         try:
+            for each in self._segments:
+                self._restore(each)
             segment = self._begun() if self._newest is None else self._newest
             # what stands after the last whole line was never synced, and never answered
             if os.fstat(segment.file).st_size != segment.size:
@@ -222,6 +224,7 @@ class Journal:
         """The oldest lines that wait, with about so many decisions and rewards; None without."""
         for segment in self._segments:
             if segment.done < segment.size:
+                self._restore(segment)
                 lines: list[JournalLine] = []
                 stop = segment.done
                 size = 0
@@ -356,6 +359,26 @@ class Journal:
         self._segments.append(segment)
         self._newest = segment
         return segment
+
+    def _restore(self, segment: _Segment) -> None:
+        """Write a file that somebody removed anew: what waits in it was answered.
+
+        It is open here, so its content is still there; with this process it would be gone.
+        """
+        if os.fstat(segment.file).st_nlink > 0:
+            return
+        content = read_at(segment.file, segment.size, 0)
+        segment.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(segment.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | AS_BYTES, PRIVATE)
+        if not lock(file) or write_at(file, content, 0) != len(content):
+            os.close(file)
+            segment.path.unlink(missing_ok=True)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
+        sync_folder(segment.path.parent)
+        os.close(segment.file)
+        segment.file = file
+        log.error("journal was removed", extra={"found": str(segment.path), "bytes": len(content)})
 
     def _remove(self, segment: _Segment) -> None:
         """Remove a file whose lines are all in the store."""

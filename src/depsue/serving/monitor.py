@@ -370,8 +370,7 @@ class MonitorRun:
     versions: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        ways: tuple[Weighing, ...] = ("items", "holdout")
-        ways = ways if self.settings.holdout > 0 else ways[:1]
+        ways: tuple[Weighing, ...] = ("items", "holdout")  # the share may be turned at any time
         mapping = self.served.mapping
         floors = [
             FloorPart(

@@ -421,6 +421,11 @@ class Service:
         """Epochs, stops and resumptions, oldest first, as they were last read."""
         return list(self._events.newest)
 
+    @property
+    def events_unread(self) -> str:
+        """Why stops and resumptions of before are not known yet; "" once they are."""
+        return self._stops.unread
+
     def stop_policy(self, reason: str, by: str) -> StopStatus:
         """Let pi0 decide from now on, also after a restart, until a resume names this stop."""
         return self._stops.stop(reason, by)
@@ -495,7 +500,8 @@ class Service:
 
     def recent(self) -> RecentDecisions:
         """The newest decisions; a StoreGone while the store cannot be read."""
-        return recent_decisions(self.reader, self.served.catalogue)
+        served = self.served
+        return recent_decisions(self.reader, served.catalogue, served.hash, is_pi0=served.is_pi0)
 
     def forget_erased(self) -> None:
         """Forget decisions that another process erased from the store.

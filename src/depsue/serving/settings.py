@@ -6,6 +6,7 @@ changes by accident what decides which reward a decision has.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,44 @@ class ServingSettings:
 
 
 LASTING = ("wait", "default_reward", "combine")
-"""What decides which reward a decision has: fixed once a decision was made."""
+"""What decides which reward a decision has: fixed when the campaign is first served."""
+PIN = "rewards of decisions"
+"""The name under which the ledger pins it."""
+
+
+def settings_of(campaign: Campaign, options: dict[str, Any], *, begun: bool) -> ServingSettings:
+    """The settings of a campaign, as `declared` has them, held against what the ledger pins.
+
+    Args:
+        campaign: which; what decides its rewards is pinned now, if it is not yet.
+        options: settings by name, those that change.
+        begun: whether there is a store of decisions.
+    """
+    pinned = campaign.ledger.pins(campaign.name).get((0, PIN))
+    settings = declared(
+        campaign.files.folder,
+        options,
+        begun=begun,
+        mapping=campaign.files.mapping(0),
+        pinned=pinned,
+    )
+    if pinned is None:
+        campaign.ledger.pin(campaign.name, 0, {PIN: _lasting(settings)}, by=campaign.by)
+    return settings
+
+
+def _lasting(settings: ServingSettings) -> str:
+    text = codec.encode([getattr(settings, name) for name in LASTING])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def declared(
-    folder: Path, options: dict[str, Any], *, begun: bool, mapping: LogMapping | None = None
+    folder: Path,
+    options: dict[str, Any],
+    *,
+    begun: bool,
+    mapping: LogMapping | None = None,
+    pinned: str | None = None,
 ) -> ServingSettings:
     """The settings of a campaign: as declared before, changed by the options of now.
 
@@ -115,6 +149,7 @@ def declared(
         begun: whether decisions were made; what decides their rewards then stays as it is.
         mapping: of the campaign's logs. It declares the range of rewards and, where it has a
             window, until when they are complete; else `wait` declares that.
+        pinned: SHA-256 of what decides rewards, as the ledger has it.
     """
     window = None if mapping is None else mapping.window
     require(
@@ -125,7 +160,7 @@ def declared(
     )
     options = options if window is None else {**options, "wait": float(window)}
     path = folder / FILE
-    before = _read(path) if path.exists() else None
+    before = remembered(folder)
     for name in LASTING if begun and before is not None else ():
         require(
             name not in options or options[name] == getattr(before, name),
@@ -136,9 +171,41 @@ def declared(
     settings = replace(before or ServingSettings(), **options)
     if mapping is not None and (before is None or "default_reward" in options):
         _require_in_range(settings.default_reward, mapping)
+    require(
+        pinned in (None, _lasting(settings)),
+        "what decides the rewards of decisions is declared once, when a campaign is first served",
+        found=f"wait {settings.wait:g} s, default reward {settings.default_reward:g}, combine "
+        f"{settings.combine} in {path}; the ledger has others",
+        cure=f"restore {FILE} from a copy, or begin a new campaign",
+    )
     if settings != before:
         write_file(path, codec.encode(settings, indent=1).encode())
     return settings
+
+
+def remembered(folder: Path) -> ServingSettings | None:
+    """What was declared when the campaign was last served; None if it never was.
+
+    Args:
+        folder: of the campaign.
+    """
+    path = folder / FILE
+    return _read(path) if path.exists() else None
+
+
+def asked_share(settings: ServingSettings, before: ServingSettings | None) -> float | None:
+    """The share that is asked for at the start; None leaves it as it was turned live.
+
+    The same option as at the last start asks for nothing: a restart by a supervisor must not undo
+    what a person turned meanwhile.
+
+    Args:
+        settings: of now.
+        before: of the last start; None if there was none.
+    """
+    if settings.ramp or (before is not None and before.holdout == settings.holdout):
+        return None
+    return 1 - settings.holdout
 
 
 def _require_in_range(default: float, mapping: LogMapping) -> None:
@@ -150,6 +217,24 @@ def _require_in_range(default: float, mapping: LogMapping) -> None:
         + (f", after the mapping's shift of {mapping.shift:g}" if mapping.shift else ""),
         found=f"--default-reward {default:g}",
         cure="declare what a decision without a reward earns, in the units of the logs",
+    )
+
+
+def require_store(campaign: Campaign, address: str) -> None:
+    """Refuse to begin an empty store where the campaign was served before.
+
+    Args:
+        campaign: which.
+        address: of its store.
+    """
+    served = (0, PIN) in campaign.ledger.pins(campaign.name)
+    require(
+        "://" in address or Path(address).exists() or not served,
+        "the store of decisions of a campaign that was served must be there",
+        found=f"no {address}",
+        cure="restore the file from a copy; to begin without the decisions of before, create an "
+        "empty file of that name",
+        error=FileError,
     )
 
 

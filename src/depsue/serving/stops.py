@@ -101,12 +101,18 @@ class StopStatus:
 class StopSet:
     """Stops and resumes: it grows, and knows which stops stand.
 
+    What one place has as a stop and another as a resume is a stop: one of the two was changed.
+
     Args:
         events: stops and resumes, in any order, however often; others are left out.
     """
 
     def __init__(self, events: Iterable[MonitorEvent] = ()) -> None:
-        self.events = {event.id: event for event in events if event.kind in ("stop", "resume")}
+        self.events: dict[str, MonitorEvent] = {}
+        for event in events:
+            known = self.events.get(event.id)
+            if event.kind == "stop" or (event.kind == "resume" and known is None):
+                self.events[event.id] = event
         named = {id for event in self.events.values() for id in event.stops}
         self.stops = {event.id for event in self.events.values() if event.kind == "stop"}
         self.standing = tuple(

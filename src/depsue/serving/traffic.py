@@ -147,8 +147,10 @@ class Traffic:
         if not own or served.is_pi0:
             return None
         step, newest, ended = steps[own[-1].id], own[-1], ""
+        began = own[0].at
+        mine = (served.round, served.hash), (0, "")  # a line that cannot be read names no policy
         stopped = any(
-            event.kind == "stop" and (event.round, event.policy) == (served.round, served.hash)
+            event.kind == "stop" and (event.at >= began or (event.round, event.policy) in mine)
             for event in events
         )
         if stopped:
