@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, StaticPool
 
 from depsue._version import __version__
@@ -72,6 +72,15 @@ class Profile:
     connect_timeout: int
     again: str
     error: type[FileError] = FileError
+
+
+class Unstorable(FileError):
+    """What was to be written is what no such database, or file, can hold; it works as before."""
+
+
+def refuses(problem: BaseException) -> bool:
+    """Whether a database refused what was to be written, rather than fail itself."""
+    return isinstance(problem, IntegrityError | DataError)
 
 
 class Database:
@@ -175,6 +184,11 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error, OSError) as problem:
             cause = getattr(problem, "orig", None) or problem
             words = " ".join(str(cause).split())[:200] or type(cause).__name__
+            if refuses(problem):
+                rule = f"the {self.profile.what} must be able to hold what is written to it"
+                cure = "send other values; nothing was written"
+                words = str(cause).partition("\n")[0][:200]  # more lines may quote the row
+                raise Unstorable(rule, found=f"{self.name}: {words}", cure=cure) from problem
             rule, cure = _rule_and_cure(cause, self.profile)
             raise self.profile.error(rule, found=f"{self.name}: {words}", cure=cure) from problem
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import shutil
+import sqlite3
 import stat
 from collections import Counter
 from dataclasses import replace
@@ -19,6 +21,7 @@ from tests.serving.conftest import Log, Serve
 from tests.serving.model import SERVED, SmallService, request, stored
 
 from depsue.campaigns import Campaign
+from depsue.database import Unstorable
 from depsue.errors import ConfigError, FileError
 from depsue.serving.journal import Journal
 from depsue.serving.messages import DecisionReply
@@ -207,6 +210,22 @@ def test_a_restart_without_the_store_knows_what_was_answered(
     }
     assert small.ask(request("k"), request("l")) == [first, more[0]]
     assert not list((tmp_path / "one" / "journal").glob("*.jsonl"))
+
+
+def test_a_restart_knows_what_a_stop_and_an_outage_made_together(small: SmallService) -> None:
+    """Stopped, cut off, killed: a key of the journal is answered from there, stopped or not."""
+    small.link.up, small.stopped = False, "stopped by hand"
+    keys = [f"k{k}" for k in range(20)]
+    first = {key: small.ask(request(key))[0].decision for key in keys}
+    for stopped in ("", "stopped by hand", ""):
+        small.kill()
+        small.stopped = stopped
+        small.start()
+        again = {key: small.ask(request(key, candidates=["i0"]))[0].decision for key in keys}
+        assert again == first
+    small.settle()
+    assert {key: small.ask(request(key))[0].decision for key in keys} == first
+    assert small.store.twins() == 0
 
 
 def test_a_key_decided_on_both_sides_leaves_a_twin_that_is_marked(
@@ -510,3 +529,50 @@ def test_only_the_owner_reads_what_a_service_writes(
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
     modes.pop("decisions.db.lock", None)
     assert len(modes) == 5 and set(modes.values()) == {0o600}, modes
+
+
+# what cannot be stored
+
+
+def reward_of(decision: str, value: float) -> Reward:
+    """A reward as it is stored."""
+    return Reward(decision, "reward", "", value, 100.0)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_what_cannot_be_stored_is_refused_alone(
+    small: SmallService, tmp_path: Path, up: bool
+) -> None:
+    """A store that refuses a row is not gone, and a journal takes what it can read back."""
+    made = reply(small.ask(request("first"))[0])
+    small.link.up = up
+    calls = [
+        QueuedCall.of([request("a")]),
+        QueuedCall.of(rewards=[reward_of(made.decision, value) for value in (1.0, math.nan)]),
+        QueuedCall.of([request("b")]),
+    ]
+    small.prepare(*calls)
+    one, refused, two = small.commit().answers
+    assert isinstance(refused, Unstorable) and not isinstance(refused, StoreGone)
+    assert small.writer.gone == ("" if up else small.writer.gone)
+    small.settle()
+    rows = stored(tmp_path / "decisions.db")
+    assert {made.decision, one[0].decision, two[0].decision} == set(rows)
+    assert small.journal.damaged == 0 and small.store.counts()["rewards"] == 0
+    assert small.reward(reward_of(made.decision, 1.0)) == 1
+
+
+def test_a_journal_line_that_the_store_refuses_is_set_aside_and_blocks_no_other(
+    small: SmallService, tmp_path: Path
+) -> None:
+    small.link.up = False
+    made = [reply(each) for each in small.ask(*(request(f"k{k}") for k in range(5)))]
+    with sqlite3.connect(tmp_path / "decisions.db") as database:
+        database.execute(
+            "CREATE TRIGGER refuses BEFORE INSERT ON serving_decisions WHEN NEW.key = 'k3' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    small.settle()
+    kept = {each.decision for k, each in enumerate(made) if k != 3}
+    assert set(stored(tmp_path / "decisions.db")) == kept and small.journal.damaged == 1
+    assert small.journal.lost(1) == 1 and small.journal.lost(2) == 0

@@ -30,10 +30,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from depsue.errors import FileError
+from depsue.database import Unstorable
+from depsue.errors import FileError, require
 from depsue.files import (
     AS_BYTES,
     PRIVATE,
+    append_synced,
     lock,
     read_at,
     remove_held,
@@ -180,8 +182,18 @@ class Journal:
         self._segments, self._newest, self._places, self.waiting = [], None, {}, 0
 
     def append(self, lines: Sequence[JournalLine]) -> None:
-        """Make lines durable, all or none; a FileError if that cannot be done."""
+        """Make lines durable, all or none; a FileError if that cannot be done.
+
+        `Unstorable`, before anything is written, if one could not be read back.
+        """
         coded = [_with_checksum(_encode(line)) for line in lines]
+        for text in coded:
+            require(
+                _decoded(text, checked=True) is not None,
+                "the journal takes what it can read back",
+                cure="send other values; nothing was written",
+                error=Unstorable,
+            )
         content = b"".join(coded)
         try:
             for each in self._segments:
@@ -252,6 +264,16 @@ class Journal:
             self._remove(segment)
         if not self._segments:  # a line that was damaged meanwhile was counted, too
             self.waiting = 0
+
+    def set_aside(self, line: JournalLine, why: str) -> None:
+        """Keep a line that the store cannot hold, for a person to look at."""
+        aside = self._folder / f"refused{DAMAGED}"
+        text = _encode(line) + b"\n"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not aside.exists() or text not in aside.read_bytes():
+            append_synced(aside, text, private=True)
+        self._count_damaged()
+        log.error("journal line refused", extra={"found": why, "copy": str(aside)})
 
     def of_unit(self, units: Collection[str]) -> JournalLine:
         """What waits of a unit, whoever wrote it; of all files together.

@@ -38,6 +38,7 @@ from depsue.database import (
     Profile,
     migrate,
     parse_address,
+    refuses,
     schema_version,
 )
 from depsue.errors import FileError, require
@@ -548,11 +549,9 @@ class Store:
             transaction = connection.begin()
             try:
                 yield connection
-            except (SQLAlchemyError, OSError):  # nothing was committed
-                connection.invalidate()
-                raise
-            except BaseException:
-                transaction.rollback()
+            except BaseException as problem:  # nothing was committed
+                lost = isinstance(problem, SQLAlchemyError | OSError) and not refuses(problem)
+                (connection.invalidate if lost else transaction.rollback)()
                 raise
             try:
                 with self.database.translating():
