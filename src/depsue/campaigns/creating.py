@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from depsue import codec
+from depsue.assumptions import Rung, checked_rungs, columns_of
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import FEWEST_VALUES, summarised
@@ -85,10 +86,12 @@ def create(
         home: the folder of all campaigns.
         ledger: where it is remembered; None is `ledger.db` in `home`.
     """
-    settings = settings or CampaignSettings()
-    explore, files = settings.explore, CampaignFiles(home, name)
+    settings, files = settings or CampaignSettings(), CampaignFiles(home, name)
+    assume = settings.explore.assume
     logs = files.kept(0, logs)
-    first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files))
+    first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files), assume)
+    explore = replace(settings.explore, assume=first.assume)
+    settings = replace(settings, explore=explore)
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
     require_countable(explore, rows)
     if declared_units(rows, explore.units) == "all rows":
@@ -203,12 +206,13 @@ class _Window:
 
 @dataclass(frozen=True, eq=False)
 class _FirstLogs:
-    """What a campaign begins with: the rows of pi0, how they were read, and pi0 itself."""
+    """What a campaign begins with: the rows of pi0, how they were read, pi0, what is assumed."""
 
     rows: LoggedData
     mapping: LogMapping
     policy: BasePolicy
     notes: tuple[str, ...]
+    assume: tuple[Rung, ...]
 
 
 def _taken_in(
@@ -219,6 +223,7 @@ def _taken_in(
     novel: Sequence[str] | None,
     id: str | None,
     window: _Window,
+    assume: tuple[Rung, ...],
 ) -> _FirstLogs:
     """Check and read what pi0 logged; arguments as for `create`."""
     source = open_source(logs)
@@ -238,7 +243,9 @@ def _taken_in(
     )
     mapping = report.mapping
     shown = source.collect(mapped(source, mapping).select("action").unique())["action"]
-    listed = read_items(items, id=id, novel=novel, logged=shown)
+    assume = assume or checked_rungs(mapping.assume)
+    labels = columns_of(assume)
+    listed = read_items(items, id=id, novel=novel, logged=shown, labels=labels)
     catalogue = listed.catalogue
     require(
         bool(catalogue.novel.any()),
@@ -254,4 +261,4 @@ def _taken_in(
     warnings = [f"warning: {seen.rule}: {seen.value}; {seen.cure}" for seen in report.findings]
     young = words_on_younger(source, mapping)
     notes = dict.fromkeys((*guessed, *young, *report.notes, *listed.notes, *named.notes, *warnings))
-    return _FirstLogs(rows, mapping, named.policy, tuple(notes))
+    return _FirstLogs(rows, mapping, named.policy, tuple(notes), assume)

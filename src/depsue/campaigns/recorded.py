@@ -346,7 +346,7 @@ class RecordedCampaign:
                 self._logs_on(k, catalogue),
                 policy,
                 self.ledger.registration(self.name, k),
-                novelty=choice.novelty,
+                novelty=choice.part,
                 certified=choice.what == "certified",
                 trust=CandidateFacts.of(candidates[-1]).trust if candidates else 1.0,
                 decisions=summary.decisions,
