@@ -155,7 +155,7 @@ def test_candidates_that_the_campaign_does_not_know_cannot_be_shown(
     small: Callable[..., SmallService], tmp_path: Path
 ) -> None:
     service = small(holdout=0.25)
-    four = {"candidates": ["i2", "late", "i0", "i1"]}
+    four: dict[str, Any] = {"candidates": ["i2", "late", "i0", "i1"]}
     told = [request(f"a{j}", **four, probabilities=[0, 0, 0.75, 0.25]) for j in range(200)]
     # pi0 would not show it: the decision counts as if it had not been brought
     assert {each.decided_by for each in replies(service, *told)} == {"policy", "holdout"}

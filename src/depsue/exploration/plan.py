@@ -17,19 +17,12 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec, rng
-from depsue.certificates import (
-    Reads,
-    Registration,
-    declared_units,
-    three_folds,
-    words_on_units,
-)
+from depsue.certificates import Reads, Registration, three_folds, words_on_units
 from depsue.check import read_logs
 from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.diagnostics.propensities import require_propensities
 from depsue.diagnostics.propensity_report import PropensityReport
-from depsue.diagnostics.unit_rows import require_testable
 from depsue.errors import is_real, require, require_settings, short
 from depsue.exploration.learning import Fit
 from depsue.exploration.parts import Candidate, Tilt
@@ -43,7 +36,7 @@ from depsue.exploration.rows_needed import (
     require_wish,
 )
 from depsue.exploration.settings import ExploreSettings, in_words
-from depsue.policies import BroughtPolicy, ChosenPolicy
+from depsue.policies import known_by
 from depsue.progress import Watch, silent
 from depsue.promises import Floor
 from depsue.protocols import Policy
@@ -327,8 +320,7 @@ def plan(
             these rows would certify on some of those that were read here.
         campaign: its name, a label.
         wish: a novelty whose number of rows is asked for.
-        logging_policy: pi0; None is what the logs of candidates know of it, else that it cannot be
-            called.
+        logging_policy: pi0; None is what logs of candidates know of it, if they are such.
         fit: fits a reward model of your own to rows; None fits what a campaign does.
         seed: of all training, as a campaign's.
         watch: shows progress.
@@ -357,22 +349,16 @@ def plan(
         cure="name it as its certificates shall",
     )
     if registration is None:
-        own = Reads(secret=rng.secret(0, "plan"))
-        registration = own.register(logs, settings.fractions)
-    pi0 = _known_by(logs) if logging_policy is None else logging_policy
+        registration = Reads(secret=rng.secret(0, "plan")).register(logs, settings.fractions)
+    pi0 = known_by(logs) if logging_policy is None else logging_policy
     if pi0 is None:
-        group = (1, settings.deployments)
-        folds = three_folds(
-            logs, registration, campaign=campaign, units=settings.units, group=group
-        )
-        inputs = RoundInputs(folds, None)
+        how: Any = {"units": settings.units, "group": (1, settings.deployments)}
+        inputs = RoundInputs(three_folds(logs, registration, campaign=campaign, **how), None)
     else:  # as the campaign's first round begins
-        if declared_units(logs, settings.units) == "all rows":
-            require_testable(pi0)
         delta = settings.delta_of_deployment
         state = CampaignState(settings, pi0, logs, registration, delta, campaign=campaign)
         inputs = state.inputs(len(logs))
-        folds = inputs.folds
+    folds = inputs.folds
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")
@@ -391,14 +377,6 @@ def plan(
         seed=rng.derive(seed, "exploration", 1),
         watch=watch,
     )
-
-
-def _known_by(logs: LoggedData) -> Policy | None:
-    """pi0 as logs with candidates know it, which is all that a campaign on them needs."""
-    if logs.candidates is None:
-        return None
-    known = logs.candidates.pi0 is not None
-    return (BroughtPolicy if known else ChosenPolicy)(len(logs.catalogue))
 
 
 def plan_round(

@@ -164,6 +164,14 @@ def _brought(catalogue: Catalogue, candidates: Candidates) -> NamedPolicy:
     return NamedPolicy(BroughtPolicy(len(catalogue)), (note,))
 
 
+def known_by(logs: LoggedData) -> BasePolicy | None:
+    """pi0 as logs with candidates know it, which is all that a campaign on them needs."""
+    if logs.candidates is None:
+        return None
+    known = logs.candidates.pi0 is not None
+    return (BroughtPolicy if known else ChosenPolicy)(len(logs.catalogue))
+
+
 def _logged(catalogue: Catalogue, logs: LoggedData | None) -> NamedPolicy:
     """The propensities of round 0, if they are one number per item and sum to 1."""
     if logs is None:
