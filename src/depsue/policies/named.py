@@ -157,6 +157,18 @@ def _brought(catalogue: Catalogue, candidates: Candidates) -> NamedPolicy:
         "the probability of the item that was shown alone",
         error=DataError,
     )
+    shown = catalogue.novel[candidates.items] & (candidates.pi0 > 0)
+    require(
+        not shown.any(),
+        "pi0 must not show a novel item",
+        found=f"item {catalogue.ids[candidates.items[shown.argmax()]].item()!r} with probability "
+        f"{candidates.pi0[shown.argmax()]:.6g}"
+        if shown.any()
+        else "",
+        cure="mark the item as not novel, in a column novel of the items file; without one, items "
+        "that were never logged are taken for novel",
+        error=PolicyError,
+    )
     note = (
         "pi0 is what requests bring: whoever asks the service for a decision sends pi0's "
         "probabilities of the candidates"
@@ -168,8 +180,9 @@ def known_by(logs: LoggedData) -> BasePolicy | None:
     """pi0 as logs with candidates know it, which is all that a campaign on them needs."""
     if logs.candidates is None:
         return None
-    known = logs.candidates.pi0 is not None
-    return (BroughtPolicy if known else ChosenPolicy)(len(logs.catalogue))
+    if logs.candidates.pi0 is not None:
+        return _brought(logs.catalogue, logs.candidates).policy
+    return ChosenPolicy(len(logs.catalogue))
 
 
 def _logged(catalogue: Catalogue, logs: LoggedData | None) -> NamedPolicy:
