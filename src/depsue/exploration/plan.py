@@ -309,11 +309,9 @@ def plan(
     Args:
         logs: rows that pi0 logged: `LoggedData`, a file, or a frame of any library.
         settings: what is planned for; the campaign's.
-        items, mapping: of a file or a frame: its catalogue, a file or a frame too, and which column
-            is what; None guesses.
-        registration: what the ledger gave the logs, so that the plan reads no row that their
-            campaign will certify on; None takes a split of the plan's own, and a campaign on
-            these rows would certify on some of those that were read here.
+        items, mapping: of a file or a frame: its catalogue, and which column is what, or a guess.
+        registration: the ledger's of these rows, so that none is read that their campaign will
+            certify on; None takes a split of the plan's own, which may read some.
         campaign: its name, a label.
         wish: a novelty whose number of rows is asked for.
         logging_policy: pi0; None is what logs of candidates know of it, if they are such.
@@ -354,11 +352,10 @@ def plan(
         delta = settings.delta_of_deployment
         state = CampaignState(settings, pi0, logs, registration, delta, campaign=campaign)
         inputs = state.inputs(len(logs))
-    folds = inputs.folds
+    learn, select, within = inputs.folds.learn, inputs.folds.select, settings.factor
     for promise in settings.promises:
-        promise.rows(joined([folds.learn, folds.select]))  # refused before the work
+        promise.rows(joined([learn, select]))  # refused before the work
     watch("propensities", 0, 1, "")
-    learn, select, within = folds.learn, folds.select, settings.factor
     report = require_propensities(learn, select, logging_policy=pi0, within=within)
     watch("propensities", 1, 1, "nothing refutes them")
     return plan_round(
