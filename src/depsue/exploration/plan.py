@@ -23,7 +23,7 @@ from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.diagnostics.propensities import require_propensities
 from depsue.diagnostics.propensity_report import PropensityReport
-from depsue.errors import is_real, require, require_settings, short
+from depsue.errors import PolicyError, is_real, require, require_settings, short
 from depsue.exploration.learning import Fit
 from depsue.exploration.parts import Candidate, Tilt
 from depsue.exploration.round import FrozenCandidate, Prospect, RoundInputs, look_ahead
@@ -346,6 +346,9 @@ def plan(
         found=short(campaign),
         cure="name it as its certificates shall",
     )
+    ok = logging_policy is None or hasattr(logging_policy, "distributions")
+    require(ok, "logging_policy must be a policy", found=short(logging_policy), error=PolicyError)
+    require(fit is None or callable(fit), "fit must be a function of rows", found=short(fit))
     if registration is None:
         own = Reads(secret=rng.secret(0, "plan"))
         registration = own.register(logs, settings.fractions)
