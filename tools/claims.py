@@ -411,6 +411,16 @@ CLAIMS: tuple[Claim, ...] = (
         "2026-11-19",
     ),
     Claim(
+        "Routers: floor or ceiling broken, epsilon-greedy that is told the cost",
+        "docs/routers.md",
+        "it still broke a promise in {wrong} of {n}: a weight is no floor",
+        lambda: dict(zip(("wrong", "n"), broken("epsilon-greedy, priced"), strict=True)),
+        lambda: exact(*broken("epsilon-greedy, priced")),
+        "routers",
+        ROUTERS,
+        "2026-11-19",
+    ),
+    Claim(
         "Routers: share of the new model after two rounds",
         "docs/failures.md",
         "the new model got {dc:.1%} of the requests in the table of nine models, {pareto:.1%} in "

@@ -63,12 +63,20 @@ def test_a_sum_may_lie_above_the_floor_where_a_deployment_does_not() -> None:
 
 
 def test_what_a_round_reserves_its_own_verdict_does_not_have() -> None:
-    assert reserved_rows(2, 100, 0.25) == [[75], [0, 100]]  # too few to pool
-    counts = reserved_rows(5, 100_000_000, 0.4)
+    assert reserved_rows(2, 100, 0.25, first=True) == [[75], [0, 100]]  # too few to pool
+    counts = reserved_rows(5, 100_000_000, 0.4, first=True)
     assert sum(map(sum, counts)) == pytest.approx(5e8, rel=0.001)  # hardly any is left out by lot
     assert [round(sum(rows) / 1e6) for rows in counts] == [60, 70, 83, 103, 183]
-    some = reserved_rows(5, 60_000, 0.1)[4]
+    some = reserved_rows(5, 60_000, 0.1, first=True)[4]
     assert some == [1279, 1746, 2690, 5564, 59373]
+
+
+def test_the_first_logs_reserve_nothing() -> None:
+    assert reserved_rows(2, 100, 0.25) == [[100], [0, 100]]
+    counts = reserved_rows(5, 100_000_000, 0.4)
+    assert sum(map(sum, counts)) == pytest.approx(5e8, rel=0.001)
+    assert [round(sum(rows) / 1e6) for rows in counts] == [100, 60, 73, 93, 173]
+    assert all(rows[0] == 0 for rows in counts[1:])
 
 
 def test_pooled_rows_of_pi0_tell_nothing_of_new_items() -> None:

@@ -32,12 +32,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, Pool, StaticPool
 
 from depsue._version import __version__
 from depsue.errors import ConfigError, FileError, require, short
-from depsue.files import hold_file, hold_thread
+from depsue.files import file_id, hold_file, hold_thread
 
 ROLLBACK_JOURNAL = (
     "journal_mode = DELETE",
@@ -74,6 +74,15 @@ class Profile:
     error: type[FileError] = FileError
 
 
+class Unstorable(FileError):
+    """What was to be written is what no such database, or file, can hold; it works as before."""
+
+
+def refuses(problem: BaseException) -> bool:
+    """Whether a database refused what was to be written, rather than fail itself."""
+    return isinstance(problem, IntegrityError | DataError)
+
+
 class Database:
     """An address, and connections to it.
 
@@ -92,6 +101,7 @@ class Database:
         self.url, self.profile, self.wait = url, profile, wait
         self.name = _without_password(url)
         self._turn: AbstractContextManager[Any] = nullcontext()
+        self._file: tuple[int, int] | None = None
         if url.get_backend_name() == "postgresql":
             self.kind = "postgresql"
             self._engine = self._postgresql_engine()
@@ -120,7 +130,28 @@ class Database:
         """A connection for many transactions; whoever asked closes it."""
         with self.translating():
             connection = self._engine.connect()
+            if writing and self.kind == "sqlite":
+                self._file = file_id(self.url.database or "")
             return connection.execution_options(**_WRITING) if writing else connection
+
+    def require_file(self, *, same: bool = True) -> None:
+        """Refuse to go on where the file was removed or replaced: SQLite would not notice.
+
+        What is committed to a file without a name is gone with the process. Only a connection that
+        writes (`connect`) makes the file one to be held to.
+
+        Args:
+            same: whether it must be the file that was connected to; else any of its name will do.
+        """
+        if self._file is None:
+            return
+        now = file_id(self.url.database or "")
+        if now is None or (same and now != self._file):
+            raise self.profile.error(
+                f"the file of a {self.profile.what} stays where it is while it is written to",
+                found=f"{self.name} was {'removed' if now is None else 'replaced'}",
+                cure="put the file back where it was" + self.profile.again,
+            )
 
     @contextmanager
     def within(self, connection: sa.Connection) -> Iterator[None]:
@@ -153,6 +184,11 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error, OSError) as problem:
             cause = getattr(problem, "orig", None) or problem
             words = " ".join(str(cause).split())[:200] or type(cause).__name__
+            if refuses(problem):
+                rule = f"the {self.profile.what} must be able to hold what is written to it"
+                cure = "send other values; nothing was written"
+                words = str(cause).partition("\n")[0][:200]  # more lines may quote the row
+                raise Unstorable(rule, found=f"{self.name}: {words}", cure=cure) from problem
             rule, cure = _rule_and_cure(cause, self.profile)
             raise self.profile.error(rule, found=f"{self.name}: {words}", cure=cure) from problem
 

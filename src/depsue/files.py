@@ -227,6 +227,15 @@ def _locked(path: str) -> int | None:
         os.close(descriptor)  # who held it before has removed this file: take a new one
 
 
+def file_id(path: str | Path) -> tuple[int, int] | None:
+    """What tells a file from another one of the same name; None if there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def make_private(path: Path) -> None:
     """Let only the owner read a file of decisions; SQLite gives its other files the same mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE))

@@ -133,7 +133,8 @@ def test_frames_everywhere(folder: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [3, None, "text", [1, 2], object(), b"x", {"a": 1}])
 def test_what_is_no_frame_is_refused_with_a_cure(folder: Path, wrong: Any) -> None:
-    items, other = pl.read_parquet("items.parquet"), 0 if wrong is None else wrong
+    items = pl.read_parquet("items.parquet")
+    other: Any = 0 if wrong is None else wrong
     for call in (
         lambda: plan(wrong, FAST, items=items),
         lambda: plan("logs.parquet", FAST, items=wrong),

@@ -70,7 +70,8 @@ BAD_CELLS = [
     ("time", None, "finite|missing"),
     ("x", NAN, "finite|missing"),
     ("x", INF, "finite"),
-    ("x", 1e39, "finite (and within float32)"),
+    ("x", 1e39, "finite, and 1e+15 in size"),
+    ("x", -1.1e15, "finite, and 1e+15 in size"),
     ("x", None, "finite|missing"),
     ("y", -INF, "finite"),
 ]

@@ -7,18 +7,23 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy import stats
 from tests.serving.asgi import Caller, batch, caller, context
 from tests.serving.conftest import Clock, Log, Serve, seeded_chance
+from tests.serving.model import SERVED, SmallService, request, stored
 
 from depsue.campaigns import Campaign
 from depsue.data.requests import Candidates, Requests
+from depsue.errors import PolicyError
 from depsue.policies.base import held
+from depsue.policies.simple import ByItem
 from depsue.serving.brought import unpacked
 from depsue.serving.deciding import draw
 from depsue.serving.exporting import export_served
@@ -156,3 +161,38 @@ def test_nothing_is_drawn_that_is_never_shown() -> None:
         below = np.cumsum(shares, axis=1)[np.arange(len(shares)), drawn] - mine
         assert (below <= uniforms * shares.sum(axis=1) + 1e-9).all()
     assert (draw(shares[few], np.zeros(len(few))) > 0).all()
+
+
+class _Overflows(ByItem):
+    """A policy that gives no number where the context is large."""
+
+    def probabilities(self, contexts: Any) -> Any:
+        known = np.abs(np.asarray(contexts)[:, :1]) <= 1e9
+        return np.where(known, super().probabilities(contexts), np.nan)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_request_that_has_no_probabilities_is_refused_and_harms_no_other(
+    tmp_path: Path, up: bool
+) -> None:
+    """Whether the policy decides into the store, or pi0 into the journal."""
+    small = SmallService(tmp_path / "one", tmp_path / "decisions.db")
+    item = _Overflows([0.1, 0.2, 0.3, 0.4])
+    small.served = replace(SERVED, policy=item)
+    small.link.up = up
+    small.ask(request("before"))
+    good, bad, other = small.ask(request("a"), request("b", x=1e10), request("c"))
+    assert isinstance(bad, PolicyError) and "nan" in bad.found
+    small.settle()
+    assert small.writer.gone == "" and small.journal.damaged == 0
+    rows = stored(tmp_path / "decisions.db")
+    assert {row["key"]: id for id, row in rows.items()}["a"] == good.decision
+    assert {row["key"] for row in rows.values()} == {"before", "a", "c"} and other.decision in rows
+
+
+def test_a_context_that_no_policy_can_count_with_is_refused(call: Caller) -> None:
+    for value in (3.4e38, -3.4e38, 1.01e15):
+        reply = call.post("/v1/decide", {"context": dict.fromkeys(context(), value)})
+        assert reply.status == 422 and "1e+15 in size at most" in reply.json["error"]
+    largest = dict.fromkeys(context(), 1e15)
+    assert call.post("/v1/decide", {"context": largest}).json["decided_by"] == "policy"

@@ -108,7 +108,7 @@ def test_no_two_processes_are_given_the_same_chance() -> None:
         "from depsue.serving.writing import fresh_chance\n"
         "fresh_chance()\n"
         "child = os.fork()\n"
-        "print(fresh_chance(), flush=True)\n"
+        "os.write(1, f'{fresh_chance()}\\n'.encode())\n"
         "if child: os.waitpid(child, 0)\n"
         "os._exit(0)"
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
+import shutil
+import sqlite3
 import stat
 from collections import Counter
 from dataclasses import replace
@@ -17,11 +20,14 @@ from tests.serving.asgi import caller, context
 from tests.serving.conftest import Log, Serve
 from tests.serving.model import SERVED, SmallService, request, stored
 
+from depsue.campaigns import Campaign
+from depsue.database import Unstorable
 from depsue.errors import ConfigError, FileError
 from depsue.serving.journal import Journal
 from depsue.serving.messages import DecisionReply
 from depsue.serving.schema import Reward
 from depsue.serving.service import Service, StoreStatus
+from depsue.serving.settings import require_store, settings_of
 from depsue.serving.store import StoreGone
 from depsue.serving.writing import CHUNK, QueuedCall
 
@@ -206,6 +212,22 @@ def test_a_restart_without_the_store_knows_what_was_answered(
     assert not list((tmp_path / "one" / "journal").glob("*.jsonl"))
 
 
+def test_a_restart_knows_what_a_stop_and_an_outage_made_together(small: SmallService) -> None:
+    """Stopped, cut off, killed: a key of the journal is answered from there, stopped or not."""
+    small.link.up, small.stopped = False, "stopped by hand"
+    keys = [f"k{k}" for k in range(20)]
+    first = {key: small.ask(request(key))[0].decision for key in keys}
+    for stopped in ("", "stopped by hand", ""):
+        small.kill()
+        small.stopped = stopped
+        small.start()
+        again = {key: small.ask(request(key, candidates=["i0"]))[0].decision for key in keys}
+        assert again == first
+    small.settle()
+    assert {key: small.ask(request(key))[0].decision for key in keys} == first
+    assert small.store.twins() == 0
+
+
 def test_a_key_decided_on_both_sides_leaves_a_twin_that_is_marked(
     small: SmallService, tmp_path: Path
 ) -> None:
@@ -381,6 +403,70 @@ def test_services_of_one_folder_have_a_journal_each(tmp_path: Path) -> None:
     assert set(stored(tmp_path / "decisions.db")) == {each.decision for each in answers}
 
 
+def test_a_journal_that_is_removed_is_written_anew(small: SmallService, tmp_path: Path) -> None:
+    """What waits in it was answered; the process has it open, and would take it to its end."""
+    small.link.up = False
+    answers = [reply(small.ask(request(key))[0]) for key in ("a", "b")]
+    shutil.rmtree(tmp_path / "one" / "journal")
+    answers.append(reply(small.ask(request("c"))[0]))
+    assert reply(small.ask(request("a"))[0]).decision == answers[0].decision
+    small.kill()
+    small.start()
+    small.settle()
+    assert set(stored(tmp_path / "decisions.db")) == {each.decision for each in answers}
+
+
+def test_a_journal_that_is_removed_before_the_store_is_back(
+    small: SmallService, tmp_path: Path
+) -> None:
+    small.link.up = False
+    answer = reply(small.ask(request("a"))[0])
+    lines_of(tmp_path / "one").unlink()
+    small.link.up = True
+    small.settle()
+    assert set(stored(tmp_path / "decisions.db")) == {answer.decision}
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_of_decisions_that_is_taken_away_is_gone(
+    campaign: Campaign, serve: Serve, home: Path, how: str
+) -> None:
+    """SQLite goes on writing to a file without a name, which ends with the process."""
+    service = serve(wait=60.0)
+    call = caller(service, home)
+    before = call.post("/v1/decide", {"context": context(), "key": "a"}).json["decision"]
+    path = campaign.files.folder / "decisions.db"
+    aside = path.with_name("aside.db")
+    path.rename(aside)
+    if how == "replaced":
+        shutil.copy(aside, path)
+    answers = [
+        call.post("/v1/decide", {"context": context(), "key": key}).json for key in ("b", "c")
+    ]
+    assert {each["decided_by"] for each in answers} == {"pi0"}
+    gone = service.status.store.gone
+    assert f"was {how}" in gone
+    assert how == "replaced" or not path.exists()  # no empty one was made in its place
+    if how == "removed":
+        aside.rename(path)
+    service.close()
+    again = serve(wait=60.0)
+    again.turn()
+    kept = {row.id for row in again.reader.read()[0]}
+    assert {before, *(each["decision"] for each in answers)} <= kept
+
+
+def test_a_store_that_is_missing_at_the_start_is_not_begun_anew(campaign: Campaign) -> None:
+    address = str(campaign.files.folder / "decisions.db")
+    require_store(campaign, address)  # it was never served
+    settings_of(campaign, {}, begun=False)
+    with pytest.raises(FileError, match=r"must be there.*restore the file.*empty file"):
+        require_store(campaign, address)
+    require_store(campaign, "postgresql://127.0.0.1/other")
+    Path(address).touch()
+    require_store(campaign, address)
+
+
 _pwrite = os.pwrite
 
 
@@ -443,3 +529,50 @@ def test_only_the_owner_reads_what_a_service_writes(
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in paths}
     modes.pop("decisions.db.lock", None)
     assert len(modes) == 5 and set(modes.values()) == {0o600}, modes
+
+
+# what cannot be stored
+
+
+def reward_of(decision: str, value: float) -> Reward:
+    """A reward as it is stored."""
+    return Reward(decision, "reward", "", value, 100.0)
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_what_cannot_be_stored_is_refused_alone(
+    small: SmallService, tmp_path: Path, up: bool
+) -> None:
+    """A store that refuses a row is not gone, and a journal takes what it can read back."""
+    made = reply(small.ask(request("first"))[0])
+    small.link.up = up
+    calls = [
+        QueuedCall.of([request("a")]),
+        QueuedCall.of(rewards=[reward_of(made.decision, value) for value in (1.0, math.nan)]),
+        QueuedCall.of([request("b")]),
+    ]
+    small.prepare(*calls)
+    one, refused, two = small.commit().answers
+    assert isinstance(refused, Unstorable) and not isinstance(refused, StoreGone)
+    assert small.writer.gone == ("" if up else small.writer.gone)
+    small.settle()
+    rows = stored(tmp_path / "decisions.db")
+    assert {made.decision, one[0].decision, two[0].decision} == set(rows)
+    assert small.journal.damaged == 0 and small.store.counts()["rewards"] == 0
+    assert small.reward(reward_of(made.decision, 1.0)) == 1
+
+
+def test_a_journal_line_that_the_store_refuses_is_set_aside_and_blocks_no_other(
+    small: SmallService, tmp_path: Path
+) -> None:
+    small.link.up = False
+    made = [reply(each) for each in small.ask(*(request(f"k{k}") for k in range(5)))]
+    with sqlite3.connect(tmp_path / "decisions.db") as database:
+        database.execute(
+            "CREATE TRIGGER refuses BEFORE INSERT ON serving_decisions WHEN NEW.key = 'k3' "
+            "BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+    small.settle()
+    kept = {each.decision for k, each in enumerate(made) if k != 3}
+    assert set(stored(tmp_path / "decisions.db")) == kept and small.journal.damaged == 1
+    assert small.journal.lost(1) == 1 and small.journal.lost(2) == 0

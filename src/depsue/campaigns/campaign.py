@@ -80,9 +80,10 @@ class Campaign(RecordedCampaign):
         state = self.state()
         inputs = state.inputs(self.decisions(state))
         folds = inputs.folds
-        require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
+        within = state.settings.factor
+        require_propensities(folds.learn, folds.select, logging_policy=inputs.base, within=within)
         refuted = state.refuted
-        self.notes = (*too_few(folds), *assumptions_on_refuted(refuted))
+        self.notes = (*too_few(folds), *assumptions_on_refuted(refuted), *state.spoken)
         if any(top.is_r_max for top in inputs.ceilings.values()):
             self.notes = (*self.notes, CANNOT_PAIR)
         of_round = rng.derive(self.settings.seed if seed is None else seed, "exploration", k)
@@ -96,6 +97,7 @@ class Campaign(RecordedCampaign):
             *assumptions_on_versions(state.newest),
             *assumptions_on_outside(self.pi0),
             *assumptions_on_refuted(refuted),
+            *(f"fact: {words}" for words in state.spoken),
         )
         candidate = replace(candidate, rules=replace(candidate.rules, assumptions=declared))
         catalogue = folds.learn.catalogue
@@ -491,7 +493,7 @@ class Campaign(RecordedCampaign):
             return
         refuted, debts, reasons = self.refuted(), {}, []
         explore = self.settings.explore
-        if explore.safety == "cumulative" or explore.no_drift:
+        if explore.safety == "cumulative" or explore.no_drift or explore.assume:
             try:
                 state = self.state()
                 credits = state.inputs(self.decisions(state)).credits
@@ -507,6 +509,8 @@ class Campaign(RecordedCampaign):
             rests = certificate.spent.ceilings or certificate.strata
             if NO_DRIFT in refuted and rests:
                 reasons.append("it rests on no_drift, which was refuted")
+            if certificate.assumed is not None and str(certificate.assumed.rung) in refuted:
+                reasons.append(f"it rests on {certificate.assumed.rung}, which was refuted")
         for name, value in debts.items():
             reasons.append(f"the account shows a debt ({name}: {value:.4g} per decision to come)")
         require(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from depsue import codec
+from depsue.assumptions import Rung, checked_rungs, columns_of
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import FEWEST_VALUES, summarised
@@ -88,9 +89,11 @@ def create(
     settings = CampaignSettings() if settings is None else settings
     require_settings(settings, CampaignSettings)
     require_path(home, "the folder of all campaigns")
-    explore, files = settings.explore, CampaignFiles(home, name)
+    files, assume = CampaignFiles(home, name), settings.explore.assume
     logs = files.kept(0, logs)
-    first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files))
+    first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files), assume)
+    explore = replace(settings.explore, assume=first.assume)
+    settings = replace(settings, explore=explore)
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
     require_countable(explore, rows)
     declared_units(rows, explore.units)
@@ -204,12 +207,13 @@ class _Window:
 
 @dataclass(frozen=True, eq=False)
 class _FirstLogs:
-    """What a campaign begins with: the rows of pi0, how they were read, and pi0 itself."""
+    """What a campaign begins with: the rows of pi0, how they were read, pi0, what is assumed."""
 
     rows: LoggedData
     mapping: LogMapping
     policy: BasePolicy
     notes: tuple[str, ...]
+    assume: tuple[Rung, ...]
 
 
 def _taken_in(
@@ -220,6 +224,7 @@ def _taken_in(
     novel: Sequence[str] | None,
     id: str | None,
     window: _Window,
+    assume: tuple[Rung, ...],
 ) -> _FirstLogs:
     """Check and read what pi0 logged; arguments as for `create`."""
     source = open_source(logs)
@@ -239,7 +244,9 @@ def _taken_in(
     )
     mapping = report.mapping
     shown = source.collect(mapped(source, mapping).select("action").unique())["action"]
-    listed = read_items(items, id=id, novel=novel, logged=shown)
+    assume = assume or checked_rungs(mapping.assume)
+    labels = columns_of(assume)
+    listed = read_items(items, id=id, novel=novel, logged=shown, labels=labels)
     catalogue = listed.catalogue
     require(
         bool(catalogue.novel.any()),
@@ -255,4 +262,4 @@ def _taken_in(
     warnings = [f"warning: {seen.rule}: {seen.value}; {seen.cure}" for seen in report.findings]
     young = words_on_younger(source, mapping)
     notes = dict.fromkeys((*guessed, *young, *report.notes, *listed.notes, *named.notes, *warnings))
-    return _FirstLogs(rows, mapping, named.policy, tuple(notes))
+    return _FirstLogs(rows, mapping, named.policy, tuple(notes), assume)

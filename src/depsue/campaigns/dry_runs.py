@@ -57,7 +57,12 @@ def plan_next_round(campaign: Campaign, explore: ExploreSettings, watch: Watch =
         inputs = state.inputs(campaign.decisions(state))
         watch("logs", 1, 1, f"{len(state.newest):,} rows in the newest logs")
         folds = inputs.folds
-        tested = require_propensities(folds.learn, folds.select, logging_policy=inputs.base)
+        tested = require_propensities(
+            folds.learn,
+            folds.select,
+            logging_policy=inputs.base,
+            within=state.settings.factor,
+        )
         return plan_round(
             inputs,
             state.settings,
@@ -252,7 +257,8 @@ def rehearse(candidate: FrozenCandidate, inputs: RoundInputs, delta: float) -> R
         terms = [test.terms(k, mixed).terms for mixed in mixtures]
         of_levels = np.stack([own.per_unit(own.values) for own in terms], axis=1)
         values = values or len(of_levels)
-        room = of_levels.mean(axis=0) - widths[:, k] - rules.need(promise)
+        needs = [rules.need_at(promise, float(ladder.shares[place, -1])) for place in places]
+        room = of_levels.mean(axis=0) - widths[:, k] - np.array(needs)
         passed &= room + _noise(of_levels, times * len(of_levels), k) >= 0
     reached = np.logical_and.accumulate(passed, axis=1).mean(axis=0)
     return Rehearsal(

@@ -139,7 +139,8 @@ class CampaignFiles:
         """The catalogue of round k; an items file like the team's own."""
         items = read_items(self._intact(k, ITEMS), id="id").catalogue
         features = None if items.features is None else np.asarray(items.features)
-        return Catalogue(items.ids, items.novel, features, items.feature_names)
+        names = items.feature_names
+        return Catalogue(items.ids, items.novel, features, names, items.labels)
 
     def kept(self, k: int, logs: str | Path | Any) -> str | Path:
         """Where the logs of round k are: a path as it is; of a frame, a file that is written."""
@@ -249,7 +250,7 @@ def load_candidate(
     return FrozenCandidate(
         facts.ladder(old, new),
         new,
-        facts.rules(base, model),
+        facts.rules(base, model, new, catalogue, inputs.tested.registration),
         facts.expected,
         trust=facts.trust,
         model=model,

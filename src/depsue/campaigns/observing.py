@@ -396,7 +396,14 @@ def changed_items(old: Catalogue, path: str | Path | Any, id: str | None) -> Cha
         path: the file.
         id: its column of ids.
     """
-    items = read_items(path, id=id, novel=(), logged=None, known=old.feature_names)
+    items = read_items(
+        path,
+        id=id,
+        novel=(),
+        logged=None,
+        known=old.feature_names,
+        labels=tuple(old.labels),
+    )
     place = {str(item): row for row, item in enumerate(items.catalogue.ids)}
     known = [str(item) for item in old.ids]
     missing = [item for item in known if item not in place]
@@ -430,7 +437,11 @@ def changed_items(old: Catalogue, path: str | Path | Any, id: str | None) -> Cha
         cure="give the file the columns that it had",
     )
     catalogue = Catalogue(
-        items.catalogue.ids[order], novel, None if features is None else features[order], named
+        items.catalogue.ids[order],
+        novel,
+        None if features is None else features[order],
+        named,
+        {name: values[order] for name, values in items.catalogue.labels.items()},
     )
     withdrawn = tuple(item for item, is_gone in zip(ids, gone, strict=True) if is_gone)
     return ChangedItems(catalogue, tuple(arrived), withdrawn)

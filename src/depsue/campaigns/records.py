@@ -17,11 +17,14 @@ import numpy as np
 from depsue import codec
 from depsue.bounds import Pilot
 from depsue.certificates import (
+    AssumedFacts,
+    AssumedRung,
     Ceiling,
     Certificate,
     Control,
     Credit,
     MixtureLadder,
+    Registration,
     Rules,
     Verdict,
 )
@@ -120,6 +123,7 @@ class CandidateFacts:
         refuted: names of declared assumptions that were refuted by then, in this round or before.
         exposure: how often new items are forecast to be shown; None where an older version trained
             the candidate.
+        assumed: the declared assumption that it rests on, with its constants; None for nothing.
     """
 
     promises: tuple[Promise, ...]
@@ -144,6 +148,7 @@ class CandidateFacts:
     pilots: dict[str, Pilot] = field(default_factory=dict)
     fixed_length: bool = True
     exposure: NewItemShares | None = None
+    assumed: AssumedFacts | None = None
 
     @classmethod
     def fixed_by(
@@ -189,6 +194,7 @@ class CandidateFacts:
             exposure=None
             if candidate.exposure is None or catalogue is None
             else NewItemShares.of(candidate.exposure, catalogue),
+            assumed=None if rules.assumed is None else rules.assumed.facts,
         )
 
     @classmethod
@@ -224,14 +230,26 @@ class CandidateFacts:
         """The novelty at the end of the list: what the candidate is after."""
         return self.novelties[-1]
 
-    def rules(self, base: Policy, model: RewardModel) -> Rules:
+    def rules(
+        self,
+        base: Policy,
+        model: RewardModel,
+        new: Policy,
+        catalogue: Catalogue,
+        registration: Registration,
+    ) -> Rules:
         """The rules of the certificate.
 
         Args:
             base: the policy that drew the certifying rows.
             model: q-hat; both for the control variate.
+            new: the new part of the mixtures.
+            catalogue: the actions.
+            registration: what the folds hang on, and the parts of old items.
         """
-        control = None
+        control, assumed = None, None
+        if self.assumed is not None:
+            assumed = AssumedRung.by(self.assumed, catalogue, registration, new)
         if self.control is not None:
             control = Control(base, model, self.control.most, self.control.coefficients)
         return Rules(
@@ -247,12 +265,15 @@ class CandidateFacts:
             bets=self.bets,
             pilots=self.pilots,
             fixed_length=self.fixed_length,
+            assumed=assumed,
+            marginal=None if assumed is None else assumed.marginal(base),
         )
 
     def ladder(self, old: Policy, new: Policy) -> MixtureLadder:
         """The mixtures, safest first."""
-        novelties = np.array(self.novelties)
-        return MixtureLadder((old, new), np.stack([1 - novelties, novelties], axis=1))
+        reach = 1.0 if self.assumed is None else self.assumed.reach
+        shares = np.array(self.novelties) / reach
+        return MixtureLadder((old, new), np.stack([1 - shares, shares], axis=1), reach)
 
 
 def _upgraded_facts(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Certificates: what may be claimed of a policy, on which rows, and how anyone can check it."""
 
+from depsue.certificates.assumed import AssumedFacts, AssumedRung, ItemDraw, ItemSplit, rule_of
 from depsue.certificates.certificate import Certificate, DeltaParts, Verdict
 from depsue.certificates.folds import (
     FRACTIONS,
@@ -34,6 +35,8 @@ from depsue.data.partitions import LogStream, StreamedFold
 
 __all__ = [
     "Account",
+    "AssumedRung",
+    "AssumedFacts",
     "Ceiling",
     "Certificate",
     "Control",
@@ -42,6 +45,8 @@ __all__ = [
     "DeltaParts",
     "FRACTIONS",
     "Folds",
+    "ItemDraw",
+    "ItemSplit",
     "KnownLog",
     "LogStream",
     "LoggedRound",
@@ -72,6 +77,7 @@ __all__ = [
     "placed",
     "pooled",
     "promised_rows",
+    "rule_of",
     "safety_terms",
     "surplus",
     "teaching_rows",

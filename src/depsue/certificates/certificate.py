@@ -8,10 +8,14 @@ from typing import Any, Literal
 
 from depsue import codec
 from depsue._version import __version__
+from depsue.assumptions import RungName
+from depsue.certificates.assumed import AssumedFacts
 from depsue.certificates.folds import WHOLE, Registration, Stratum, UnitRows
 from depsue.errors import FileError
 from depsue.promises import Promise, upgraded_promise
 
+Kind = Literal["strict", "estimated", "paper"] | RungName
+"""Of a certificate: how much it claims, and on what."""
 LARGEST_FILE = 1 << 20
 RULES = 2
 """The version of the rules by which verdicts are reached. By the first, folds hung on the
@@ -37,6 +41,9 @@ class Verdict:
             count, fixed before they were read; None where it does not rest on that.
         surplus: what they earned above the floor; None without `fewest`.
         shown: False for a failed verdict whose figures are withheld; they are 0 then.
+        worth: by a declared assumption, a lower bound on what a decision of the mixture's last
+            part earns by new items; None where nothing of the kind is assumed. Its share lowers
+            `need`.
     """
 
     promise: Promise
@@ -52,6 +59,7 @@ class Verdict:
     fewest: float | None = None
     surplus: float | None = None
     shown: bool = True
+    worth: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -64,7 +72,8 @@ class Verdict:
         Where further attempts on the same rows may follow, figures of a failed one would teach the
         next: with twenty printed means, 65% of just-missed floors passed in the end.
         """
-        return replace(self, mean=0.0, bound=0.0, constants={}, surplus=None, shown=False)
+        hidden: dict[str, Any] = {"constants": {}, "surplus": None, "worth": None}
+        return replace(self, mean=0.0, bound=0.0, shown=False, **hidden)
 
     @property
     def credit_counts(self) -> bool:
@@ -93,14 +102,17 @@ class DeltaParts:
         tests: what each promise was tested at.
         ceilings: what upper bounds on V(pi0) took.
         margins: what lower bounds on the margin took.
+        items: what a lower bound on what new items are worth took, with the promise's own test.
     """
 
     tests: dict[str, float]
     ceilings: dict[str, float] = field(default_factory=dict)
     margins: dict[str, float] = field(default_factory=dict)
+    items: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         parts = {f"ceiling on V(pi0), {name}": part for name, part in self.ceilings.items()}
+        parts |= {f"worth of new items, {name}": part for name, part in self.items.items()}
         parts |= {f"margin, {name}": part for name, part in self.margins.items()}
         return ", ".join(f"{name} {part:.4g}" for name, part in (parts | self.tests).items())
 
@@ -110,9 +122,10 @@ class Certificate:
     """What was tested, on what, by which rules, and how it came out.
 
     Args:
-        kind: "strict"; "estimated", the same on propensities that were estimated, so that delta
-            holds only as far as they are right; or "paper" (Eq. 4 and Eq. 9 as published, whose
-            guarantee has gaps).
+        kind: "strict"; the name of the declared assumption that it rests on beyond that
+            (`depsue.assumptions`); "estimated", the same on propensities that were estimated, so
+            that delta holds only as far as they are right; or "paper" (Eq. 4 and Eq. 9 as
+            published, whose guarantee has gaps).
         campaign: its name; a label.
         round: the round that the certifying rows come from.
         data: SHA-256 of that round's rows.
@@ -149,9 +162,10 @@ class Certificate:
         strata: rows of earlier rounds that were reserved for this verdict, and the newest last:
             what was pooled; () where the newest rows were read alone.
         erased: values that users had erased before the verdict; each counted at its lowest.
+        assumed: what was declared beyond the logs, with its constants; None where nothing was.
     """
 
-    kind: Literal["strict", "estimated", "paper"]
+    kind: Kind
     campaign: str
     round: int
     data: str
@@ -183,11 +197,12 @@ class Certificate:
     reserve: float = 0.0
     strata: tuple[Stratum, ...] = ()
     erased: int = 0
+    assumed: AssumedFacts | None = None
 
     @property
     def novelty(self) -> float:
-        """nu of the policy: the share of the ladder's last part, which holds the novel actions."""
-        return self.shares[-1]
+        """nu of the policy: how often it shows what the mixture's last part does of new items."""
+        return self.shares[-1] * (1.0 if self.assumed is None else self.assumed.reach)
 
     @property
     def passed(self) -> bool:
@@ -200,6 +215,8 @@ class Certificate:
             claim = f"delta {self.delta:g} as published, not guaranteed: see the gaps"
         if self.kind == "estimated":
             claim = f"delta {self.delta:g} is not guaranteed: propensities were estimated"
+        if self.assumed is not None:
+            claim += f", {self.assumed.rung.in_words}"
         head = (
             f"{self.kind} certificate, campaign {self.campaign!r}, on rows of round {self.round}"
             f"{_with_earlier(self.strata)}: {'passed' if self.passed else 'failed'} ({claim})"
@@ -217,6 +234,11 @@ class Certificate:
                 f"  {v.promise.name}: floor {v.promise.floor}, {_of(v)}bound {v.bound:.5f} {sign} "
                 f"need {v.need:.5f} at delta {v.delta:g}, {v.n:,} values, {self.bound}"
             )
+            if v.worth is not None and self.assumed is not None:
+                lines.append(
+                    f"    the need counts new items: what {self.assumed.tested:,} old ones show, "
+                    f"these are worth at least {v.worth / self.assumed.reach:.5f} where shown"
+                )
             if v.credit:
                 source = "the margin" if v.credit > 0 else "the debt"
                 lines.append(

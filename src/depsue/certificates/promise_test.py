@@ -14,6 +14,7 @@ from depsue.certificates.rules import Rules
 from depsue.certificates.terms import LimitedTerms, ZeroMean, largest_term, safety_terms
 from depsue.data.checks import FloatArray, Mask
 from depsue.data.logs import LoggedData
+from depsue.errors import require
 from depsue.estimators.weights import importance_weights
 from depsue.policies.chosen import ChosenPolicy
 from depsue.promises import Promise
@@ -97,6 +98,7 @@ class PromiseTest:
             paired=None if pi0 is None else pi0.weights[about.mask],
             largest=self._rules.largest,
             zero=zero,
+            factor=self._later_factor,
         )
         r_max = about.rows.r_max
         limited = LimitedTerms(terms, largest_term(self._rules.clip, r_max, zero), r_max)
@@ -139,7 +141,26 @@ class PromiseTest:
             return part.row_probabilities(self._rows) / self._rows.propensity
         if self._rules.marginal is not None:
             return self._rules.marginal.weights(part, self._rows)
-        return importance_weights(part, self._rows)
+        weights = importance_weights(part, self._rows)
+        if self._rules.assumed is not None:
+            weights = self._rules.assumed.weights(part, self._rows, weights)
+        if self._logging_policy is None and self._rules.factor > 1:  # pi0 drew the rows: w0 is 1
+            weights = weights / self._rules.factor
+        return weights
+
+    @property
+    def _later_factor(self) -> float:
+        """Gamma where another policy than pi0 drew the rows: pi / p and pi0 / p share one p."""
+        if self._logging_policy is None:
+            return 1.0
+        require(
+            self._rules.factor == 1 or self._rows.by_pi0 is None,
+            "a pi0 that is known by what it chose goes with propensities that are right from the "
+            "second round on",
+            found=f"propensities-within={self._rules.factor:g}",
+            cure="assume nothing in later rounds",
+        )
+        return self._rules.factor
 
     def _zero(self, about: _About, evidence: Evidence, pi0: Evidence | None) -> ZeroMean | None:
         """coefficient (g - rho g0): g is in [-most, clip most], g0 in [-most, largest most]."""
@@ -160,7 +181,7 @@ class PromiseTest:
     def _verdict(self, place: int, evidence: Evidence) -> Verdict:
         limited, promise = self.terms(place, evidence), self._about[place].promise
         value = self._rules.bound_on(promise, limited).lower(limited.terms, self._delta)
-        return verdict_of(promise, self._rules, value, limited.terms.proof)
+        return verdict_of(promise, self._rules, value, limited.terms.proof, evidence.share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,15 +191,17 @@ class Evidence:
     Args:
         weights: (parts, n) pi / p, or (n,) of one policy.
         control: the control variate of each, where there is one.
+        share: of the last part, in a mixture.
     """
 
     weights: FloatArray
     control: FloatArray | None = None
+    share: float = 0.0
 
     def mixed(self, shares: FloatArray) -> Evidence:
         """Of the mixture with these shares of the parts."""
         control = None if self.control is None else shares @ self.control
-        return Evidence(shares @ self.weights, control)
+        return Evidence(shares @ self.weights, control, float(shares[-1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +213,10 @@ class _About:
     mask: Mask
 
 
-def verdict_of(promise: Promise, rules: Rules, bound: BoundValue, proof: str) -> Verdict:
-    """The verdict on one promise, given the bound on its terms."""
+def verdict_of(
+    promise: Promise, rules: Rules, bound: BoundValue, proof: str, share: float
+) -> Verdict:
+    """The verdict on one promise, given the bound on its terms, and the last part's share."""
     ceiling, credit = rules.ceilings.get(promise.name), rules.credits.get(promise.name)
     return Verdict(
         promise=promise,
@@ -199,11 +224,12 @@ def verdict_of(promise: Promise, rules: Rules, bound: BoundValue, proof: str) ->
         n=bound.n,
         mean=bound.mean,
         bound=bound.value,
-        need=rules.need(promise),
+        need=rules.need_at(promise, share),
         credit=rules.credit(promise),
         ceiling=None if ceiling is None else ceiling.value,
         constants=dict(bound.constants),
         proof=proof,
         fewest=None if credit is None else credit.fewest,
         surplus=None if credit is None else credit.surplus,
+        worth=None if rules.assumed is None else rules.assumed.worth.get(promise.name),
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from depsue import defaults
 from depsue.bounds import BaseBound, Betting, Hcope, Normal, Pilot, Smoothing
+from depsue.certificates.assumed import AssumedRung
 from depsue.certificates.certificate import DeltaParts
 from depsue.certificates.terms import (
     Ceiling,
@@ -120,10 +121,12 @@ class MixtureLadder:
         parts: the policies that are mixed; `ChosenPolicy` stands for the one that logged the rows,
             where no more of it is known than that.
         shares: (L, parts) shares of each level, which sum to 1.
+        reach: how often the last part shows a new item.
     """
 
     parts: tuple[Policy, ...]
     shares: FloatArray
+    reach: float = 1.0
 
     def __post_init__(self) -> None:
         shares = np.atleast_2d(np.asarray(self.shares, dtype=np.float64))
@@ -140,8 +143,8 @@ class MixtureLadder:
 
     @property
     def novelties(self) -> FloatArray:
-        """(L,) nu of each level: the share of the last part, which holds the novel actions."""
-        return np.asarray(self.shares[:, -1])
+        """(L,) nu of each level: the share of the last part, times how often it shows new items."""
+        return np.asarray(self.shares[:, -1] * self.reach)
 
     def policy(self, level: int) -> BasePolicy:
         """The policy of one level."""
@@ -197,6 +200,7 @@ class Rules:
             allowed: "betting", "smoothing".
         erased: values of the certifying fold that were erased before a verdict read them; each
             counts at its lowest, with a bound that is never higher when a value is lower.
+        assumed: what is declared beyond the logs; None is nothing.
     """
 
     promises: tuple[Promise, ...] = (Promise(),)
@@ -214,6 +218,7 @@ class Rules:
     taus: Mapping[str, float] = field(default_factory=dict)
     fixed_length: bool = True
     erased: int = 0
+    assumed: AssumedRung | None = None
 
     def __post_init__(self) -> None:
         checked_promises(self.promises)
@@ -259,7 +264,23 @@ class Rules:
             found="control and marginal",
             cure="give one of them",
         )
+        require(
+            self.control is None or self.factor == 1,
+            "a control variate needs propensities that are right, not right within a factor",
+            found=f"control, and the factor {self.factor:g}",
+            cure="leave the control variate out",
+        )
         self.left(self.delta)
+
+    @property
+    def factor(self) -> float:
+        """Gamma: within which factor each logged propensity is right; 1 for exactly."""
+        return 1.0 if self.assumed is None else self.assumed.rung.factor
+
+    @property
+    def takes_control(self) -> bool:
+        """Whether a control variate may be used: items are weighed one by one, p is exact."""
+        return self.marginal is None and self.factor == 1
 
     def without(self, erased: int) -> Rules:
         """The rules for a fold from which values were erased before it was read.
@@ -279,7 +300,7 @@ class Rules:
         Ceilings and margins rest on rows that the candidate was learned from, so that which
         promise it breaks may go with which of them is wrong: their parts add up.
         """
-        used = sum(c.delta for c in self.ceilings.values())
+        used = sum(c.delta for c in self.ceilings.values()) + self._price(delta)
         left = delta - used - sum(c.delta for c in self.credits.values())
         require(
             left > 0,
@@ -300,7 +321,16 @@ class Rules:
                 if not ceiling.is_r_max
             },
             margins={name: credit.delta for name, credit in self.credits.items()},
+            items={p.name: self._price(delta) for p in self.promises if self._price(delta)},
         )
+
+    def _price(self, delta: float) -> float:
+        """What a declared assumption takes of delta, of each promise's own test.
+
+        The policy is fixed without the certifying rows: if it breaks a promise, a wrong certificate
+        needs that promise's test to err, or its bound on what new items are worth.
+        """
+        return 0.0 if self.assumed is None else self.assumed.price(delta)
 
     def delta_each(self, delta: float) -> float:
         """What each promise is tested at: all that is left of delta.
@@ -352,3 +382,8 @@ class Rules:
     def need(self, promise: Promise) -> float:
         """What the bound must reach, forecast or tested: the threshold less the margin to spend."""
         return threshold(promise, self.ceilings.get(promise.name)) - self.credit(promise)
+
+    def need_at(self, promise: Promise, share: float) -> float:
+        """The same at a level whose last part has this share: a rung may say what that adds."""
+        lowered = 0.0 if self.assumed is None else self.assumed.lowers(promise, share)
+        return self.need(promise) - lowered

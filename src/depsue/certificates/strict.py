@@ -14,21 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-import numpy as np
-
 from depsue.bounds import BoundRun, Partition
-from depsue.certificates.certificate import Certificate, Verdict
+from depsue.certificates.certificate import Certificate, Kind, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds, words_on_units
 from depsue.certificates.pooling import words_on_pooling
 from depsue.certificates.promise_test import Evidence, PromiseTest, verdict_of
 from depsue.certificates.registration import CountsReads
 from depsue.certificates.rules import Credit, MixtureLadder, Rules
-from depsue.certificates.terms import LimitedTerms
+from depsue.certificates.terms import LimitedTerms, UnitMeans
 from depsue.certificates.tuning import tuned
-from depsue.data.checks import FloatArray, IntArray
+from depsue.data.checks import FloatArray
 from depsue.data.logs import LoggedData
-from depsue.data.partitions import StreamedFold, UnitNumbers
-from depsue.data.terms import ConservativeTerms, WeightedTerms
+from depsue.data.partitions import StreamedFold
 from depsue.errors import require, short
 from depsue.plural import counted
 from depsue.promises import Promise
@@ -96,7 +93,7 @@ def certify(
     if reads.retries and not all(verdict.passed for verdict in best):
         best = tuple(verdict.withheld() for verdict in best)
     return Certificate(
-        kind="estimated" if _estimated(folds.certify) else "strict",
+        kind=_kind(folds.certify, rules),
         campaign=folds.campaign,
         round=folds.round,
         data=folds.data,
@@ -126,7 +123,17 @@ def certify(
         reserve=folds.reserve,
         strata=folds.strata,
         erased=rules.erased,
+        assumed=None if rules.assumed is None else rules.assumed.facts,
     )
+
+
+def _kind(rows: LoggedData | StreamedFold, rules: Rules) -> Kind:
+    """What a certificate is called: by the weakest thing that it rests on."""
+    if _estimated(rows):
+        return "estimated"
+    if rules.assumed is not None:
+        return rules.assumed.rung.name
+    return "groups" if rules.marginal is not None else "strict"
 
 
 def _tuned(
@@ -178,14 +185,17 @@ def verdicts_on(
         logging_policy: as for `certify`.
     """
     _require_sums(rows, rules)
+    if rules.assumed is not None:
+        worth = rules.assumed.with_worth(rules.promises, rows, delta)
+        rules = replace(rules, assumed=worth)
     reading = _Reading(rows, ladder.parts, rules, delta, logging_policy)
     for start in range(0, len(ladder.shares), reading.levels_a_pass):
         shares = ladder.shares[start : start + reading.levels_a_pass]
         runs = [reading.runs() for _ in shares]
         while not all(run.done for level in runs for run in level):
             reading.one_pass(shares, runs)
-        for level in runs:
-            yield tuple(run.verdict() for run in level)
+        for of_level, level in zip(shares, runs, strict=True):
+            yield tuple(run.verdict(float(of_level[-1])) for run in level)
 
 
 class Account(Protocol):
@@ -240,7 +250,7 @@ class _Reading:
 
     def one_pass(self, shares: FloatArray, runs: Sequence[Sequence[_PromiseRun]]) -> None:
         """Show all partitions to the runs of these levels, (L, parts) shares."""
-        by_unit = [_UnitMeans(len(shares), self._units) for _ in self._rules.promises]
+        by_unit = [UnitMeans(len(shares), self._units) for _ in self._rules.promises]
         for tested in self._partitions():
             if self._units:
                 for place, k in enumerate(tested.promises):
@@ -325,51 +335,11 @@ class _PromiseRun:
         if self._run is not None:
             self._run.end_pass()
 
-    def verdict(self) -> Verdict:
-        """The verdict, once the bound is known."""
+    def verdict(self, share: float) -> Verdict:
+        """The verdict, once the bound is known, where the last part has this share."""
         require(self._run is not None, "a verdict needs rows", found="no partition with any")
         value = cast(BoundRun, self._run).concluded()
-        return verdict_of(self._promise, self._rules, value, self._proof)
-
-
-class _UnitMeans:
-    """The terms of one promise by unit, for units whose rows lie in several partitions.
-
-    One sum for each unit and level is kept; the means then go to the bound as one partition.
-
-    Args:
-        levels: how many levels.
-        units: how many units there are at most; 0 if rows stand for themselves.
-    """
-
-    def __init__(self, levels: int, units: int) -> None:
-        self._numbers = UnitNumbers(units)
-        self._sums = np.zeros((levels, units))
-        self._at: IntArray = np.zeros(0, dtype=np.int32)
-        self._like: list[LimitedTerms | None] = [None] * levels
-
-    def begin(self, rows: LoggedData) -> None:
-        """The rows of the next partition, which have units."""
-        if rows.units is not None and rows.unit is not None:
-            self._at = self._numbers.of(rows.units, rows.unit)
-
-    def add(self, level: int, limited: LimitedTerms) -> None:
-        """The terms of these rows at one level."""
-        unit, values = np.asarray(limited.terms.unit), limited.terms.values
-        sums = np.bincount(unit, weights=values, minlength=len(self._at))
-        self._sums[level, self._at] += sums
-        self._like[level] = limited
-
-    def of(self, level: int) -> LimitedTerms:
-        """(v,) the means of units at one level, as terms that declare what those of rows did."""
-        limited, rows = cast(LimitedTerms, self._like[level]), self._numbers.rows
-        means, like = self._sums[level, : len(rows)] / rows, limited.terms
-        unit = np.arange(len(means))
-        terms = ConservativeTerms(means, like.lower, unit=unit, proof=like.proof)
-        if isinstance(like, WeightedTerms):
-            rewards = np.full(len(means), like.r_max)
-            terms = WeightedTerms.of(means / like.r_max, rewards, r_max=like.r_max, unit=unit)
-        return LimitedTerms(terms, limited.upper, limited.r_max)
+        return verdict_of(self._promise, self._rules, value, self._proof, share)
 
 
 def _counts(fold: StreamedFold, promises: Sequence[Promise]) -> list[int]:
@@ -461,7 +431,9 @@ def _assumptions(
         "every estimated propensity is near enough to the probability with which its action was "
         "drawn: this is no strict certificate"
         if _estimated(rows)
-        else "every logged propensity is the probability with which its action was drawn",
+        else "every logged propensity is the probability with which its action was drawn"
+        if rules.factor == 1
+        else "the probability with which an action was drawn is logged, but not to the digit",
         f"rewards lie between 0 and {rows.r_max:g}",
     ]
     words += [
@@ -528,7 +500,9 @@ def _assumptions(
     words += words_on_pooling(folds.strata)
     if rules.control is not None and not folds.strata:
         words.append("every row was drawn from the distribution that its logging policy answers")
-    if rules.marginal is not None:
+    if rules.assumed is not None:
+        words += rules.assumed.rung.words
+    elif rules.marginal is not None:
         words.append(
             "within a group of actions the choice has no effect on the reward, given the context: "
             "a novel action is worth what its group is"
@@ -575,7 +549,8 @@ def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
         )
     if registration.kind == "decision":
         words.append(
-            "the ids of decisions, which folds hang on, were given without knowing rewards"
+            "the ids of decisions, which folds hang on, were given without knowing rewards, and a "
+            "decision has the same id in every file"
         )
     if not registration.drawn:
         words.append("the secret of the folds was given, not drawn: it was chosen without the rows")

@@ -14,12 +14,14 @@ may be taken off both.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from depsue.bounds import Normal, Pilot, Smoothing, bound_named
-from depsue.data.checks import FloatArray
+from depsue.data.checks import FloatArray, IntArray
 from depsue.data.logs import LoggedData
+from depsue.data.partitions import UnitNumbers
 from depsue.data.terms import ConservativeTerms, WeightedTerms
 from depsue.errors import require
 from depsue.promises import Promise
@@ -142,6 +144,46 @@ class LimitedTerms:
         return replace(self, terms=_with_lowest(self.terms, count)) if count else self
 
 
+class UnitMeans:
+    """The terms of one promise by unit, for units whose rows lie in several partitions.
+
+    One sum for each unit and level is kept; the means then go to the bound as one partition.
+
+    Args:
+        levels: how many levels.
+        units: how many units there are at most; 0 if rows stand for themselves.
+    """
+
+    def __init__(self, levels: int, units: int) -> None:
+        self._numbers = UnitNumbers(units)
+        self._sums = np.zeros((levels, units))
+        self._at: IntArray = np.zeros(0, dtype=np.int32)
+        self._like: list[LimitedTerms | None] = [None] * levels
+
+    def begin(self, rows: LoggedData) -> None:
+        """The rows of the next partition, which have units."""
+        if rows.units is not None and rows.unit is not None:
+            self._at = self._numbers.of(rows.units, rows.unit)
+
+    def add(self, level: int, limited: LimitedTerms) -> None:
+        """The terms of these rows at one level."""
+        unit, values = np.asarray(limited.terms.unit), limited.terms.values
+        sums = np.bincount(unit, weights=values, minlength=len(self._at))
+        self._sums[level, self._at] += sums
+        self._like[level] = limited
+
+    def of(self, level: int) -> LimitedTerms:
+        """(v,) the means of units at one level, as terms that declare what those of rows did."""
+        limited, rows = cast(LimitedTerms, self._like[level]), self._numbers.rows
+        means, like = self._sums[level, : len(rows)] / rows, limited.terms
+        unit = np.arange(len(means))
+        terms = ConservativeTerms(means, like.lower, unit=unit, proof=like.proof)
+        if isinstance(like, WeightedTerms):
+            rewards = np.full(len(means), like.r_max)
+            terms = WeightedTerms.of(means / like.r_max, rewards, r_max=like.r_max, unit=unit)
+        return LimitedTerms(terms, limited.upper, limited.r_max)
+
+
 def _with_lowest(terms: ConservativeTerms, count: int) -> ConservativeTerms:
     unit = terms.unit
     if unit is not None:
@@ -163,6 +205,7 @@ def safety_terms(
     paired: FloatArray | None,
     largest: float,
     zero: ZeroMean | None = None,
+    factor: float = 1.0,
 ) -> ConservativeTerms:
     """The terms of one promise.
 
@@ -174,9 +217,11 @@ def safety_terms(
         paired: (n,) w0 = pi0 / p, for a relative floor; None where C is a number.
         largest: the declared largest w0.
         zero: the control variate, if there is one.
+        factor: Gamma >= 1, within which the propensities of rows are right that both weights share.
     """
     clipped = np.minimum(weights, clip)
     if paired is None or promise.floor.ratio is None:
+        clipped = clipped / factor
         plain = WeightedTerms.of(clipped, rows.reward, r_max=rows.r_max, unit=rows.unit)
         return plain if zero is None else _controlled(plain, zero)
     rho = promise.floor.ratio
@@ -188,7 +233,9 @@ def safety_terms(
         cure="keep a share of pi0 in every policy that is deployed (keep), and declare 1 / share",
     )
     values = (clipped - rho * paired) * rows.reward
-    lower = -rho * largest * (1 + SINGLE) * rows.r_max
+    if factor > 1:  # at its worst: p is larger where pi gains, and smaller where it loses
+        values = np.where(values > 0, values / factor, values * factor)
+    lower = -rho * largest * (1 + SINGLE) * rows.r_max * factor
     terms = ConservativeTerms(values, lower, unit=rows.unit, proof=PAIRED)
     return terms if zero is None else _controlled(terms, zero)
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from depsue.bounds import Pilot
+from depsue.certificates.assumed import AssumedRung
 from depsue.certificates.certificate import RULES, Certificate, Verdict
 from depsue.certificates.folds import Folds, StreamedFolds, three_folds
 from depsue.certificates.pooling import LoggedRound, pooled
 from depsue.certificates.rules import Control, Credit, MixtureLadder, Rules
 from depsue.certificates.strict import verdicts_on
 from depsue.certificates.terms import ROUNDING, SINGLE, Ceiling, surplus
+from depsue.data.catalogue import Catalogue
 from depsue.data.logs import ErasedRows, LoggedData
 from depsue.data.partitions import LogStream, StreamedFold
 from depsue.errors import ConfigError, require, short
@@ -97,8 +99,8 @@ def verify(
     and those that were erased, and the certified mean must be one that the erased values allow.
     """
     require(
-        certificate.kind in ("strict", "estimated"),
-        "verify recomputes strict certificates, and those on estimated propensities",
+        certificate.kind != "paper",
+        "verify recomputes strict certificates, and those on declared assumptions",
         found=f"a {short(certificate.kind)} certificate",
         cure="a paper certificate has no folds that could be drawn again",
         error=ConfigError,
@@ -143,6 +145,8 @@ def verify(
     if folds.round != certificate.round:
         differences.append(f"the rows are of round {folds.round}, certified {certificate.round}")
     rules = _rules(certificate, base, model, groups)
+    if certificate.assumed is not None:
+        rules = replace(rules, **_on_items(certificate, logs.catalogue, policy, base))
     rules = replace(rules, credits=_with_surplus(rules, folds.certify))
     differences += _different_knowledge(certificate, rules)
     spent = rules.spent(certificate.delta)
@@ -326,7 +330,7 @@ def _rules(
                 cure="verify(..., base=..., model=...)",
             )
         control = Control(base, model, certificate.control_most or 0.0, certificate.control)
-    if certificate.groups is not None:
+    if certificate.groups is not None and certificate.assumed is None:
         if base is None or groups is None:
             raise ConfigError(
                 "a certificate with marginal weights rests on groups and on the policy that "
@@ -366,6 +370,27 @@ def _rules(
         fixed_length=certificate.fixed_length,
         erased=certificate.erased,
     )
+
+
+def _on_items(
+    certificate: Certificate, catalogue: Catalogue, policy: Policy, base: Policy | None
+) -> dict[str, Any]:
+    """What the declared assumption adds to the rules."""
+    if certificate.assumed is None or certificate.registration is None:
+        return {}
+    if certificate.shares[-1] == 0:  # nothing was shown by what is assumed, so it does not count
+        worth = {v.promise.name: v.worth or 0.0 for v in certificate.verdicts}
+        return {"assumed": AssumedRung(certificate.assumed.rung, catalogue, worth=worth)}
+    assumed = AssumedRung.by(certificate.assumed, catalogue, certificate.registration, policy)
+    if assumed.groups is None:
+        return {"assumed": assumed}
+    if base is None:
+        raise ConfigError(
+            "a certificate with groups rests on the policy that logged the rows",
+            found="base None",
+            cure="verify(..., base=...)",
+        )
+    return {"assumed": assumed, "marginal": MIPS(base, assumed.groups)}
 
 
 def _require_constants(certificate: Certificate, constants: Mapping[str, Any]) -> None:
@@ -418,7 +443,7 @@ def _different(claimed: Verdict, recomputed: Verdict) -> list[str]:
     out: list[str] = []
     if not claimed.shown and not recomputed.passed:
         return out  # it failed, which is all that was said
-    for name in ("n", "delta", "mean", "bound", "need", "surplus"):
+    for name in ("n", "delta", "mean", "bound", "need", "surplus", "worth"):
         a, b = (getattr(verdict, name) or 0.0 for verdict in (claimed, recomputed))
         if not math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE):
             out.append(f"{claimed.promise.name}: {name} is {b:.9g}, certified was {a:.9g}")

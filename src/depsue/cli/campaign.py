@@ -14,6 +14,7 @@ from depsue.cli.options import (
     ITEMS_HELP,
     Address,
     AsJson,
+    Assume,
     By,
     Delta,
     FloorValue,
@@ -99,6 +100,7 @@ def create(
     no_drift: NoDrift = False,
     reserve: Reserve = None,
     units: Units = None,
+    assume: Assume = None,
     retries: Annotated[
         bool,
         typer.Option("--retries", help="Allow further attempts, the j-th at delta 2^-j."),
@@ -123,6 +125,7 @@ def create(
 
     The same command again finds the campaign as it is. What is fixed here stays fixed.
     """
+    from depsue.assumptions import checked_rungs
     from depsue.campaigns import CampaignSettings, open_home
     from depsue.campaigns import create as created
     from depsue.exploration.settings import ExploreSettings
@@ -140,6 +143,7 @@ def create(
         no_drift=no_drift,
         reserve=reserve,
         units=units_of(units),
+        assume=checked_rungs(assume or ()),
     )
     campaign = created(
         name,

@@ -21,6 +21,7 @@ from depsue.cli.options import (
     ITEMS_HELP,
     LOGS_HELP,
     Address,
+    Assume,
     Delta,
     FloorValue,
     Home,
@@ -215,6 +216,7 @@ def plan(
     rounds: Rounds = defaults.ROUNDS,
     no_drift: NoDrift = False,
     units: Units = None,
+    assume: Assume = None,
     objective: ObjectiveText = defaults.OBJECTIVE,
     rows_for: Annotated[
         float | None, typer.Option(help="A wished novelty: how many rows does it need?")
@@ -271,6 +273,7 @@ def plan(
     rows, no certifying row of their campaign is read. Without files, --rows-for with --reward-rate
     says how many rows a wished novelty needs.
     """
+    from depsue.assumptions import checked_rungs, columns_of
     from depsue.exploration.plan import require_plannable
     from depsue.exploration.settings import ExploreSettings
 
@@ -283,6 +286,7 @@ def plan(
         max_novelty=max_novelty,
         no_drift=no_drift,
         units=units_of(units),
+        assume=checked_rungs(assume or ()),
     )
     if logs is None or items is None:
         require(
@@ -327,8 +331,14 @@ def plan(
     require_plannable(settings, roles.r_max)
     require_first_round(source, roles)
     shown = source.collect(mapped(source, roles).select("action").unique())["action"]
+    if not settings.assume and assume is None:
+        settings = replace(settings, assume=checked_rungs(roles.assume))
     listed = read_items(
-        items, id=id, novel=None if novel is None else names_of(novel), logged=shown
+        items,
+        id=id,
+        novel=None if novel is None else names_of(novel),
+        logged=shown,
+        labels=columns_of(settings.assume),
     )
     if rows_for is not None:
         require_wish(rows_for, settings)

@@ -91,6 +91,14 @@ Reserve = Annotated[
         f"round that is kept for later verdicts; default {defaults.RESERVE:g}."
     ),
 ]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="What is assumed beyond the logs, by name, strictest last; again for several: "
+        "exchangeable, exchangeable:genre, proxies:like=0.02, groups:category, "
+        "propensities-within=1.2; default: the mapping's, else nothing."
+    ),
+]
 ObjectiveText = Annotated[
     str, typer.Option(help="most-novelty, most-value, balanced, or a weight of novelty.")
 ]

@@ -157,7 +157,13 @@ def serve(
     from depsue.pages.dashboard import Dashboard
     from depsue.serving.access import Access, is_loopback
     from depsue.serving.running import run
-    from depsue.serving.settings import asked_share, remembered, settings_of, store_address
+    from depsue.serving.settings import (
+        asked_share,
+        remembered,
+        require_store,
+        settings_of,
+        store_address,
+    )
 
     require(
         not no_auth or is_loopback(host),
@@ -196,6 +202,7 @@ def serve(
         if value is not None
     }
     address = store_address(campaign, store)
+    require_store(campaign, address)
     begun = Path(address).exists() or "://" in address
     before = remembered(campaign.files.folder)
     settings = settings_of(campaign, options, begun=begun)

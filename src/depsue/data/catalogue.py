@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,12 +40,15 @@ class Catalogue:
         feature_names: (d,) what they are called, where they came from a file: the name of the
             column, its place in a list (`emb[0]`), or the value that it stands for (`brand=acme`).
             No part of the hash.
+        labels: by column, (A,) text that declared assumptions speak of: strata, groups, ids of
+            proxies; "" where an action has none.
     """
 
     ids: np.ndarray[Any, Any]
     novel: np.ndarray[Any, np.dtype[np.bool_]]
     features: FloatArray | None = None
     feature_names: tuple[str, ...] = ()
+    labels: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ids = plain_ids(self.ids, "id")
@@ -77,6 +80,16 @@ class Catalogue:
         object.__setattr__(self, "ids", read_only(ids.astype(str) if text else ids))
         object.__setattr__(self, "novel", read_only(novel.copy()))
         object.__setattr__(self, "features", features)
+        labels = {name: np.asarray(values, dtype=str) for name, values in self.labels.items()}
+        for name, values in labels.items():
+            if values.shape != self.ids.shape:
+                raise DataError(
+                    "a label is one text per action",
+                    column=name,
+                    found=f"shape {values.shape} for {len(self.ids)} actions",
+                    cure="give one for each action, empty where there is none",
+                )
+        object.__setattr__(self, "labels", {k: read_only(v) for k, v in labels.items()})
 
     @classmethod
     def of(cls, ids: Any, *, novel: Iterable[Any] = (), features: Any = None) -> Catalogue:
@@ -129,6 +142,17 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def label(self, column: str) -> np.ndarray[Any, Any]:
+        """(A,) the labels of one column, which a declared assumption speaks of."""
+        if column not in self.labels:
+            raise DataError(
+                "a declared assumption speaks of a column of the items",
+                column=column,
+                found=f"labels {sorted(self.labels)}",
+                cure="the items file needs that column; in Python: Catalogue(..., labels={...})",
+            )
+        return np.asarray(self.labels[column])
+
     @cached_property
     def supported_actions(self) -> IntArray:
         """(A0,) positions of the supported actions."""
@@ -141,7 +165,7 @@ class Catalogue:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over ids, features and which actions are novel."""
+        """SHA-256 over ids, features, labels and which actions are novel."""
         return catalogue_hash(self)
 
     @cached_property

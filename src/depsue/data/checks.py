@@ -27,6 +27,8 @@ Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Array: TypeAlias = np.ndarray[Any, Any]
 
 FILL = "fill these values or remove these rows, knowingly"
+LARGEST = 1e15
+"""The largest size of a feature: sums of squares of 50 million such numbers stay within float32."""
 
 
 def read_only(array: Any) -> Any:
@@ -157,10 +159,11 @@ def finite_matrix(values: Any, column: str, *, rows: int | None = None, of: str 
             cure="pass one row of features each; a single feature x as x.reshape(-1, 1)",
         )
     numbers = _numeric(matrix, column, flags=True)
+    rule = f"features must be finite, and {LARGEST:g} in size at most"
+    cure = "fill, scale or clip them knowingly"
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
-    rule = "features must be finite (and within float32)"
-    first_bad(~np.isfinite(narrow), numbers, rule, column, "fill or clip them knowingly")
+    first_bad(~(np.abs(narrow) <= np.float32(LARGEST)), numbers, rule, column, cure)
     narrow += np.float32(0)  # -0.0 becomes 0.0: equal contexts must have equal bits (`keys.py`)
     return narrow
 

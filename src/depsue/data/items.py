@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 MOST_ITEMS = 1_000_000
+LABEL = "label:"
+"""Begins the name of a column that is a label and no feature."""
 MOST_IDENTITIES = 256
 """Without features, up to this many items get one indicator feature each. More would make a square
 matrix that costs memory and teaches nothing about items never shown."""
@@ -63,6 +65,7 @@ def read_items(
     novel: Sequence[str] | None = None,
     logged: Any = None,
     known: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> Items:
     """The catalogue: one row per item.
 
@@ -74,6 +77,7 @@ def read_items(
         logged: (n,) the ids of the logged actions.
         known: names that features had before (`Catalogue.feature_names`): text columns then keep
             their values of then.
+        labels: columns that declared assumptions speak of, kept as text beside the features.
     """
     require(
         novel is None or (isinstance(novel, Sequence) and not isinstance(novel, str | bytes)),
@@ -94,7 +98,8 @@ def read_items(
     withdrawn = np.zeros(len(table), dtype=bool)
     if "withdrawn" in names:
         withdrawn = flag_column(table["withdrawn"], "withdrawn")
-    flags = (key, "novel", "withdrawn")
+    require_columns(labels, names, path, "--assume")
+    flags = (key, "novel", "withdrawn", *(name for name in names if name.startswith(LABEL)))
     others = [name for name in names if name not in flags and not unnamed(name)]
     numbers = [name for name in others if is_numeric(table[name])]
     before = {name.partition("=")[0] for name in known}
@@ -116,8 +121,21 @@ def read_items(
     if not described:
         notes.append("no features describe the items, so nothing is known of the new ones")
     with naming({"id": key}):
-        catalogue = Catalogue(as_column(ids, "id"), mask, features, called)
+        texts_of = _labels(table, labels)
+        catalogue = Catalogue(as_column(ids, "id"), mask, features, called, texts_of)
     return Items(catalogue, described, tuple(notes), withdrawn)
+
+
+def _labels(table: pl.DataFrame, named: Sequence[str]) -> dict[str, Any]:
+    """The named columns as text, and those that `write_items` wrote as labels."""
+    import polars as pl
+
+    columns = {name: name for name in named}
+    columns |= {n.removeprefix(LABEL): n for n in table.columns if n.startswith(LABEL)}
+    return {
+        name: table[column].cast(pl.String).fill_null("").to_numpy().astype(str)
+        for name, column in columns.items()
+    }
 
 
 def read_ids(items: str | Path | Any, id: str | None = None) -> tuple[pl.Series, Any]:

@@ -5,6 +5,7 @@
     r_max = 1.0                  # the largest possible reward: declared, never read off the data
     position = 1                 # where there are several positions: the one that is kept
     window = "7d"                # how long after a decision its reward is complete (s, m, h, d)
+    assume = ["exchangeable:genre"]  # what is assumed beyond the logs: `depsue.assumptions`
 
     [columns]
     action = "item_id"
@@ -110,6 +111,7 @@ class LogMapping:
             that are younger are left out when a round's rows are taken in.
         until: rows of a later time are not read: the moment when the round was taken in, less the
             window. Recorded then, so that the same rows are read again later.
+        assume: what is assumed beyond the logs, by name: `depsue.assumptions` reads it.
         simulated: where propensities are no exact probabilities, but shares of so many simulated
             draws of pi0: certificates are then of the kind for estimated ones. None where they are.
         kept: where the rows of some items were dropped from the logs, the share of decisions that
@@ -147,6 +149,7 @@ class LogMapping:
     holdout: float = 0.0
     window: float | None = None
     until: datetime | None = None
+    assume: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require_r_max(self.r_max)
@@ -403,6 +406,7 @@ def to_toml(mapping: LogMapping) -> str:
     if mapping.until is not None:
         until = mapping.until.astimezone(UTC).isoformat(timespec="microseconds")
         lines.append(f"until = {until}  # rows after it were not taken in")
+    lines += [f"assume = {_toml(list(mapping.assume))}"] if mapping.assume else []
     lines += ["", "[columns]"]
     roles = [(role, getattr(mapping, role)) for role in ROLES]
     lines += [f"{role} = {_toml(name)}" for role, name in roles if name is not None]
@@ -471,7 +475,8 @@ def write_mapping(mapping: LogMapping, path: str | Path, *, force: bool = False)
 
 def mapping_of(table: Mapping[str, Any]) -> LogMapping:
     """The mapping out of the tables of a TOML file; what is not known is refused."""
-    _known(table, ("guess", "r_max", "position", "window", "until", *SECTIONS), "the mapping")
+    names = ("guess", "r_max", "position", "window", "until", "assume", *SECTIONS)
+    _known(table, names, "the mapping")
     cure = "it is guessed by commands that read logs: give the file to depsue check"
     require(table.get("guess", False) is False, "a mapping here is whole", found="guess", cure=cure)
     part = {name: table.get(name, {}) for name in SECTIONS}
@@ -524,6 +529,7 @@ def mapping_of(table: Mapping[str, Any]) -> LogMapping:
         holdout=estimate.get("holdout", 0.0),
         window=None if window is None else seconds_of(window),
         until=until,
+        assume=_texts(table.get("assume", []), "assume"),
     )
 
 

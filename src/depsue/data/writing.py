@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from depsue.data.catalogue import Catalogue
+from depsue.data.items import LABEL
 from depsue.data.logs import LoggedData
 from depsue.data.reading import Source
 from depsue.data.requests import Candidates
@@ -74,6 +75,7 @@ def write_items(catalogue: Catalogue, path: str | Path) -> None:
     if catalogue.features is not None:
         names = catalogue.feature_names or [f"f{j}" for j in range(catalogue.features.shape[1])]
         columns |= dict(zip(names, catalogue.features.T, strict=True))
+    columns |= {f"{LABEL}{name}": values for name, values in catalogue.labels.items()}
     _write(pl.DataFrame(columns), path)
 
 

@@ -62,6 +62,7 @@ def check_propensities(
     delta: float = 0.01,
     fixed_policy: bool = False,
     least: float | None = None,
+    within: float = 1.0,
 ) -> PropensityReport:
     """Hold the propensities of the learn and select folds against the actions that were shown.
 
@@ -78,6 +79,7 @@ def check_propensities(
             and propensities of a context that sum to more than 1, refute; else they are notes.
         least: declares that round 0 shows each action that is not novel at least so often in
             every context. Then propensities that are too large are found too.
+        within: the factor within which propensities are declared to be right; 1 is exactly.
     """
     delta, least = require_delta(delta), _checked_least(least, learn)
     require(
@@ -109,9 +111,9 @@ def check_propensities(
         else:
             name, z = tested_on_candidates(pool.logs.take(mine), rows.part, rows.allowed)
         bound = lower(z, each, 0.0, "m sums to at most 1 over the actions")
-        if bound.value > 1:
+        if bound.value > within:
             findings.append(
-                f"{where}the mean of m/p must be at most 1; it is {bound.mean:.4f}, above "
+                f"{where}the mean of m/p must be at most {within:g}; it is {bound.mean:.4f}, above "
                 f"{bound.value:.4f} at delta {each:.3g}, over {bound.n:,} rows (m: {name})"
             )
         over = None
@@ -139,6 +141,7 @@ def require_propensities(
     delta: float = 0.01,
     fixed_policy: bool = False,
     least: float | None = None,
+    within: float = 1.0,
 ) -> PropensityReport:
     """The report of `check_propensities`, or a DataError with the first thing that refutes."""
     report = check_propensities(
@@ -148,6 +151,7 @@ def require_propensities(
         delta=delta,
         fixed_policy=fixed_policy,
         least=least,
+        within=within,
     )
     if report.ok:
         return report

@@ -78,6 +78,8 @@ class Choice:
         value: value / V(pi0) that is anticipated.
         why: in a sentence.
         even: whether it shows the new items evenly, whatever a model says of them.
+        share: of the mixture's part that shows new items, where that is not its novelty: it may
+            show old items, too.
     """
 
     what: Literal["certified", "certain", "pi0"]
@@ -85,6 +87,12 @@ class Choice:
     value: float
     why: str
     even: bool = False
+    share: float | None = None
+
+    @property
+    def part(self) -> float:
+        """The share of the part that shows new items."""
+        return self.novelty if self.share is None else self.share
 
 
 PI0 = Choice("pi0", 0.0, 1.0, "pi0")
@@ -113,7 +121,10 @@ def choices(
         how = "as much as was aimed at" if np.isclose(nu, aim) else tested
         on = " on estimated propensities" if certificate.kind == "estimated" else ""
         why = f"certified{on}: novelty {nu:.3f}, {how}"
-        options.append(Choice("certified", nu, expected.value(nu), why))
+        if certificate.assumed is not None:
+            why += f", {certificate.assumed.rung.in_words}"
+        share = certificate.shares[-1]
+        options.append(Choice("certified", nu, expected.value(nu), why, share=share))
     if certain > 0:
         why = f"Naive Safe Exploration: novelty {certain:.3f} beside pi0, even over the new items"
         if expected.even is None:

@@ -27,6 +27,7 @@ from depsue.certificates import Rules
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.logs import LoggedData, joined
 from depsue.errors import require
+from depsue.exploration.assumed import CountedAs
 from depsue.exploration.headroom import Requirement, Sums
 from depsue.exploration.learning import FIRST_NOVEL_STRENGTH, Calibration
 from depsue.exploration.parts import Basis, Candidate, Part, Tilt
@@ -141,6 +142,7 @@ class Forecast:
         calibrating: rows that q-hat is calibrated on, of all rounds, so that what was learned of
             novel actions is not forgotten; it was not fitted on them. None is the select fold.
         trust: share of what q-hat promises beyond the logs' reach that is believed.
+        counted: what is declared of new items, where it changes what they count for.
     """
 
     def __init__(
@@ -157,7 +159,9 @@ class Forecast:
         novel_model: RewardModel | None = None,
         calibrating: LoggedData | None = None,
         trust: float = 1.0,
+        counted: CountedAs | None = None,
     ) -> None:
+        self.counted = counted
         most = max(MOST_PAIRS // select.requests.width(len(select.catalogue)), FEWEST_CONTEXTS)
         if select.candidates is None:  # else a request hardly comes twice, and few are few rows
             most = min(most, MOST_CONTEXTS)
@@ -285,9 +289,12 @@ class Forecast:
 
     def candidates(self, settings: ExploreSettings) -> list[Candidate]:
         """Every pi_old with every pi_new."""
+        counted = self.counted
         new_parts = self.new_parts(settings)
+        if counted is not None and counted.part is not None:
+            new_parts = [counted.part]
         return [
-            Candidate.of(old, new, self.pi0_sums)
+            Candidate.of(old, new, self.pi0_sums, meet=counted is not None and counted.meet)
             for old in self.old_parts(settings.pi0_share)
             for new in new_parts
         ]
@@ -343,7 +350,12 @@ class Forecast:
         What q-hat says of the actions that it prefers is too good on average. The select rows show
         by how much, as far as weights reach; beyond that q-hat is believed as far as `trust` goes.
         """
-        weight = np.minimum(pi * self._inverse, self.clip)
+        counts, factor, less = pi, 1.0, 0.0
+        if self.counted is not None and pi is not self.pi0:
+            counts = self.counted.counts(pi, self.base)
+            factor = self.counted.factor
+            less = self.counted.epsilon * self.average_of(pi)
+        weight = np.minimum(counts * self._inverse, self.clip) / factor
         shown = weight * self.base
         sums = []
         for view in self.views:
@@ -353,14 +365,19 @@ class Forecast:
             right = max(1 + view.believed_off(off, error) / seen, 0.0) if seen > 0 else 1.0
             sums.append(
                 Sums(
-                    value=seen * right + self.trust * (view.average(pi, view.q) - seen),
-                    seen=seen * right,
-                    observed=seen + off,
+                    value=factor * seen * right
+                    + self.trust * (view.average(pi, view.q) - factor * seen),
+                    seen=seen * right - less,
+                    observed=seen + off - less,
                     square=view.average(noise, shown),
                     cross=view.average(noise, self.pi0),
                 )
             )
         return tuple(sums)
+
+    def average_of(self, pi: FloatArray) -> float:
+        """How often (c, L) distributions show a new item."""
+        return float(self._share @ (pi * self._new).sum(axis=1))
 
     def _sums_of_pi0(self) -> tuple[Sums, ...]:
         return self.sums(self.pi0)
@@ -465,6 +482,7 @@ class LoggedForecast(Forecast):
         calibrating: rows of that round that it was not fitted on.
         model, clip, seed, promises, novel_model, trust: as for `Forecast`.
         all_calibrating: rows of all rounds that it was not fitted on; None is `calibrating`.
+        counted: as for `Forecast`.
     """
 
     def __init__(
@@ -479,7 +497,9 @@ class LoggedForecast(Forecast):
         novel_model: RewardModel | None = None,
         trust: float = 1.0,
         all_calibrating: LoggedData | None = None,
+        counted: CountedAs | None = None,
     ) -> None:
+        self.counted = counted
         rows = joined([fitted_on, calibrating])
         most = max(MOST_LOGGED_PAIRS // rows.requests.width(len(rows.catalogue)), FEWEST_CONTEXTS)
         calibrated_on = calibrating if all_calibrating is None else all_calibrating
@@ -543,7 +563,8 @@ class LoggedForecast(Forecast):
         for view in self.views:
             weight = share * self._weight_of_pi0[view.row]
             if g is not None:
-                weight = weight + (1 - share) * self._weights(view, g)
+                factor = 1.0 if self.counted is None else self.counted.factor
+                weight = weight + (1 - share) * self._weights(view, g) / factor
             sums.append(self._logged_sums(view, weight))
             elsewhere.append(self._logged_sums(view, weight * alone[view.context]))
         known = tuple(elsewhere) if len(self._elsewhere) else None

@@ -60,12 +60,15 @@ class MixtureSums:
         old, new, pi0: over all requests.
         elsewhere: those of pi_old over requests without a new candidate, where pi_old decides
             alone whatever nu is; None if every request has one.
+        meet: whether pi_old and pi_new may count in one row: new items count there as old ones.
+            Their covariance is then taken to be as large as it can be.
     """
 
     old: Sums
     new: Sums
     pi0: Sums
     elsewhere: Sums | None = None
+    meet: bool = False
 
     @property
     def exploring(self) -> Sums:
@@ -177,6 +180,8 @@ def _variance(sums: MixtureSums, nu: FloatArray, rho: float | None) -> FloatArra
     square = (1 - nu) ** 2 * old.square + nu**2 * new.square
     if sums.elsewhere is not None:  # there the two are the same, and meet in one row
         square = square + (1 - (1 - nu) ** 2) * sums.elsewhere.square
+    if sums.meet:
+        square = square + 2 * nu * (1 - nu) * math.sqrt(max(old.square * new.square, 0.0))
     if rho is not None:
         cross = (1 - nu) * old.cross + nu * sums.exploring.cross
         square = square - 2 * rho * cross + rho**2 * pi0.square

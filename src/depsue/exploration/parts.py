@@ -65,7 +65,8 @@ class Candidate:
     sums: tuple[MixtureSums, ...]
 
     @classmethod
-    def of(cls, old: Part, new: Part, pi0: tuple[Sums, ...]) -> Candidate:
-        """Two parts beside pi0's sums."""
+    def of(cls, old: Part, new: Part, pi0: tuple[Sums, ...], *, meet: bool = False) -> Candidate:
+        """Two parts beside pi0's sums; `meet` says that both may count in one row."""
         elsewhere = (None,) * len(pi0) if old.elsewhere is None else old.elsewhere
-        return cls(old, new, tuple(map(MixtureSums, old.sums, new.sums, pi0, elsewhere)))
+        parts = zip(old.sums, new.sums, pi0, elsewhere, strict=True)
+        return cls(old, new, tuple(MixtureSums(*own, meet=meet) for own in parts))

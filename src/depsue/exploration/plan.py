@@ -362,7 +362,9 @@ def plan(
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")
-    report = require_propensities(folds.learn, folds.select, logging_policy=logging_policy)
+    report = require_propensities(
+        folds.learn, folds.select, logging_policy=logging_policy, within=settings.factor
+    )
     watch("propensities", 1, 1, "nothing refutes them")
     return plan_round(
         RoundInputs(folds, logging_policy),

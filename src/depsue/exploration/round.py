@@ -40,6 +40,7 @@ from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import require_unit_rows
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, PolicyError, require, require_settings, short
+from depsue.exploration.assumed import exposure_of_new, rung_at_work
 from depsue.exploration.choices import Choice, Expected, ExposureAhead, choices, ranked
 from depsue.exploration.forecast import FEWEST_REWARDS, Forecast, LoggedForecast
 from depsue.exploration.headroom import (
@@ -55,13 +56,14 @@ from depsue.exploration.parts import Candidate
 from depsue.exploration.settings import ExploreSettings, worth
 from depsue.policies import BasePolicy, Mixture, OrElse
 from depsue.policies.cached import CachedPolicy
+from depsue.policies.rule import ByRule
 from depsue.progress import Watch, silent
 from depsue.protocols import Policy, RewardModel
 
 STEPS = {False: 0.001, True: 0.01}
-"""Between levels; wider once novel actions have been shown, where far more is possible."""
-MOST_WHEN_PAIRED = 0.9
-"""Novelty, where the next round must pair its rows with pi0."""
+"""Between levels; wider where far more is possible: new items were shown, or a rung is assumed."""
+MOST_WHEN_PAIRED, MOST_OF_RULE = 0.9, 0.75
+"""Novelty, where the next round must pair its rows with pi0; and the share of a rule, there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,17 +330,19 @@ class Prospect:
         """The candidate of the best path with its levels, clip, bound and control variate."""
         folds, pi0, base, model = self.folds, self.logging_policy, self.base, self.model
         candidate, nu = self.path.candidate, self.novelties[self.path.places]
-        new, old = self._cached(candidate.new.policy), candidate.old.policy
+        new, old = candidate.new.policy, candidate.old.policy
         if isinstance(self.forecast, LoggedForecast):
             chosen, share = self.forecast.logging_policy, candidate.old.pi0_share
             old = chosen if share == 1 else Mixture([chosen, old], [share, 1 - share])
         elif old is not pi0:
             old = self._cached(old)
         if candidate.old.elsewhere is not None:
-            new = OrElse(_own(new), _own(old))
-        ladder = MixtureLadder((old, new), np.stack([1 - nu, nu], axis=1))
-        control = None
-        if not isinstance(self.forecast, LoggedForecast) and base is not None:
+            new = OrElse(_own(self._cached(new)), _own(old))
+        reach = 1.0 if self.rules.assumed is None else self.rules.assumed.reach
+        new = self._cached(new.beside(old) if isinstance(new, ByRule) else new)
+        ladder = MixtureLadder((old, new), np.stack([1 - nu / reach, nu / reach], axis=1), reach)
+        control, called = None, not isinstance(self.forecast, LoggedForecast)
+        if self.rules.takes_control and called and base is not None:
             largest_q = float(self.forecast.q_hat.max())
             control = Control(base, model, min(max(largest_q, 1e-9), folds.learn.r_max))
         pairing, end = None if base is pi0 else pi0, self.end(self.path, self.n)
@@ -351,7 +355,7 @@ class Prospect:
             trust=self.forecast.trust,
             model=model,
             exposure=ExposureAhead(
-                learned=self.forecast.exposure_of(candidate.new.policy),
+                learned=exposure_of_new(self.forecast.exposure_of, candidate.new.policy),
                 even=self.forecast.exposure_of(self.even.new.policy),
                 likely=None if end is None else float(self.novelties[end]),
             ),
@@ -359,7 +363,8 @@ class Prospect:
         )
 
     def _cached(self, part: Policy) -> Policy:
-        return part if isinstance(part, CachedPolicy) else CachedPolicy(part, self.contexts)
+        known = isinstance(part, CachedPolicy | OrElse)
+        return part if known else CachedPolicy(part, self.contexts)
 
 
 def look_ahead(
@@ -404,9 +409,9 @@ def look_ahead(
     )
     tested, base = inputs.tested, inputs.drawn_by
     clip = clip_for(len(tested.certify))
+    rung = rung_at_work(folds, pi0, last, settings, seed=seed, watch=watch)
     forecast: Forecast
-    chosen = getattr(pi0, "rests_on_choice", False)
-    if pi0 is not None and base is not None and not chosen:
+    if pi0 is not None and base is not None and not getattr(pi0, "rests_on_choice", False):
         forecast = Forecast(
             tested.select,
             learned.model,
@@ -419,6 +424,7 @@ def look_ahead(
             novel_model=learned.novel_model,
             calibrating=learned.calibrating,
             trust=learned.trust,
+            counted=rung.counted,
         )
     else:
         first = inputs.base is None  # else rows of earlier rounds are of another mixture
@@ -432,9 +438,13 @@ def look_ahead(
             promises=settings.promises,
             novel_model=learned.novel_model,
             trust=learned.trust,
+            counted=rung.counted,
         )
-    step = STEPS[forecast.shown]
-    most = min(settings.max_novelty, 1.0 if settings.pi0_share == 0 else MOST_WHEN_PAIRED)
+    assumed, paired = rung.assumed, settings.pi0_share > 0
+    step = STEPS[forecast.shown or (assumed is not None and assumed.rung.about_items)]
+    most = min(settings.max_novelty, MOST_WHEN_PAIRED if paired else 1.0)
+    if assumed is not None:
+        most = min(most, assumed.reach * (MOST_OF_RULE if paired else 1.0))
     rules = Rules(
         promises=settings.promises,
         delta=settings.delta_of_deployment,
@@ -443,8 +453,10 @@ def look_ahead(
         credits=inputs.credits,
         largest=inputs.largest,
         bound="normal" if inputs.fixed_length else "betting",
-        assumptions=inputs.words_on_unpooled,
+        assumptions=(*inputs.words_on_unpooled, *rung.words),
         fixed_length=inputs.fixed_length,
+        assumed=assumed,
+        marginal=None if assumed is None else assumed.marginal(base),
     )
     return Prospect(
         folds=tested,

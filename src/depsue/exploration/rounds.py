@@ -32,6 +32,7 @@ from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
+from depsue.exploration.assumed import RungReport, check_rung
 from depsue.exploration.round import (
     Explored,
     FrozenCandidate,
@@ -156,13 +157,16 @@ class CampaignState:
         self.refuted: set[str] = set(refuted)  # what was refuted stays refuted
         self._asked = bool(settings.reserve or settings.reserved or unpooled)
         self._unpooled = unpooled or _why_alone(settings, logs)
+        self.rungs: tuple[RungReport, ...] = ()
         if NO_DRIFT in self.refuted:
             self.settings = replace(settings, no_drift=False)
+        self._leave_out_refuted()
 
     def inputs(self, decisions: int) -> RoundInputs:
         """What is there when the next round begins; margin is per decision of `decisions`."""
         folds = self._split()
         self._look_for_drift(folds)
+        self._look_at_rungs(folds)
         if folds.reserve != self._reserve(len(self.earlier), self.fixed_length):
             folds = self._split()  # refuted just now: nothing is pooled any more
         poolable = [past for past in self.earlier[1:] if past.fixed_length and folds.reserve]
@@ -254,6 +258,28 @@ class CampaignState:
         ]
         return [promised_rows(part, self.settings.units) for part in parts if part is not None]
 
+    def _look_at_rungs(self, folds: Folds) -> None:
+        """Learn and select rows are held against what was declared; refuting is for good."""
+        self.rungs = ()
+        if not self.earlier or getattr(self.pi0, "rests_on_choice", False):
+            return
+        rows, first = joined([folds.learn, folds.select]), self.earlier[0].registration
+        reports = [check_rung(rung, rows, self.base, first) for rung in self.settings.assume]
+        self.rungs = tuple(report for report in reports if report is not None)
+        self.refuted |= {str(report.rung) for report in self.rungs if not report.ok}
+        self._leave_out_refuted()
+
+    @property
+    def spoken(self) -> tuple[str, ...]:
+        """What the newest round says of declared rungs, a sentence each."""
+        return tuple(str(report) for report in self.rungs)
+
+    def _leave_out_refuted(self) -> None:
+        """A round falls back to the next declared rung, and to nothing in the end."""
+        left = tuple(rung for rung in self.settings.assume if str(rung) not in self.refuted)
+        if left != self.settings.assume:
+            self.settings = replace(self.settings, assume=left)
+
     def _look_for_drift(self, folds: Folds) -> None:
         """Ceilings and pools rest on pi0 earning what it did; where that is refuted, nothing does.
 
@@ -327,7 +353,7 @@ class CampaignState:
             served: its rows.
             policy: what drew the rows.
             registration: what the folds of these rows hang on.
-            novelty: its nu.
+            novelty: the share of its new part, at most which pi_old and pi0 give way to.
             certified: whether it is a certified mixture, not pi0 or the certain level beside it.
             trust: of the round that made it.
             decisions: that were served in the round, whoever decided; None is one for each row.
@@ -440,6 +466,7 @@ class Exploration:
         value: the mean reward while it was served.
         rows: decisions served.
         drift: whether `no_drift` was refuted before this deployment; None where it was not asked.
+        rungs: what the round before said of declared rungs.
     """
 
     k: int
@@ -448,6 +475,7 @@ class Exploration:
     value: float
     rows: int
     drift: DriftReport | None = None
+    rungs: tuple[RungReport, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,6 +508,7 @@ class ExplorationResult:
             if d.drift is not None and not d.drift.ok:
                 lines.append(f"   drift before {d.k}: {d.drift.findings[0]}")
                 lines.append("   earlier certificates that rest on `no_drift` are refuted with it")
+            lines += [f"   before {d.k}: {report}" for report in d.rungs]
         return "\n".join(lines)
 
 
@@ -536,13 +565,14 @@ def run_exploration(
                 value=served.mean_reward(),
                 rows=len(served),
                 drift=state.drift,
+                rungs=state.rungs,
             )
         )
         state.observe(
             served,
             explored.policy,
             reads.register(served, settings.fractions, first=first),
-            novelty=explored.novelty,
+            novelty=explored.choice.part,
             certified=explored.certified,
             trust=candidate.trust,
         )

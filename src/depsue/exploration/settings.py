@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from depsue import defaults
+from depsue.assumptions import EXCHANGEABLE, Rung, checked_rungs
 from depsue.certificates import FRACTIONS, UnitRows
 from depsue.data.checks import FloatArray
 from depsue.errors import is_real, is_whole, require, require_delta, require_settings, short
@@ -107,7 +108,12 @@ class ExploreSettings:
     verdicts, which pool it with the newest rows: see `reserved`. None is 0.1. pi0's first logs
     reserve nothing, so it needs K >= 3; and `no_drift`, safety "each", and rows without units."""
 
+    assume: tuple[Rung, ...] = ()
+    """What is assumed beyond the logs, by name (`depsue.assumptions`); () is nothing. A round rests
+    on the first that is not refuted and can help it, and on nothing where there is none."""
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "assume", checked_rungs(self.assume))
         checked_promises(self.promises)
         require_delta(self.delta)
         require_objective(self.objective)
@@ -140,6 +146,14 @@ class ExploreSettings:
             require(ok, f"{name} must lie in [0, 1)", found=short(value))
         require_settings(self.rewards, RewardSettings)
         require(
+            (self.least == 0 and self.most == 1)
+            or all(rung.name != EXCHANGEABLE for rung in self.assume),
+            "where new items are drawn like old ones, a rule shows each by itself: it has no "
+            "limits of exposure",
+            found=f"least {self.least:g}, most {self.most:g}",
+            cure="leave --least and --most out, or do not assume exchangeable",
+        )
+        require(
             self.novel != "optimistic" or self.rewards.members > 1,
             "novel='optimistic' goes by how much the members of the reward model differ",
             found=f"{self.rewards.members} member",
@@ -162,6 +176,11 @@ class ExploreSettings:
         if self.safety != "each" or not self.no_drift or self.deployments < 3:
             return 0.0
         return defaults.RESERVE if self.reserve is None else self.reserve
+
+    @property
+    def factor(self) -> float:
+        """Gamma: within which factor logged propensities are declared to be right; 1 is exactly."""
+        return max((rung.factor for rung in self.assume), default=1.0)
 
     @property
     def even_share(self) -> float:

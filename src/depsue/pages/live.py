@@ -233,6 +233,8 @@ def asks(status: ServiceStatus) -> str:
     state = status.state
     if status.decides.who == "nobody":
         return "Requests are answered again by themselves as soon as decisions can be stored."
+    if status.what == "pi0" and state in (MonitorState.WAITING, MonitorState.HEALTHY):
+        return "No new policy decides, so there is no promise to watch."
     if status.share == 0 and state is MonitorState.WAITING:
         return "A shadow shows nothing, so there is nothing to judge. Put a share of traffic on it."
     if state is MonitorState.WAITING:
@@ -240,8 +242,6 @@ def asks(status: ServiceStatus) -> str:
             f"The monitor has judged {counted(status.monitor.judged, 'decision')} of the policy "
             "and its holdout so far. That is too few to say how the policy does. Wait."
         )
-    if state is MonitorState.HEALTHY and status.what == "pi0":
-        return "No new policy decides, so there is no promise to watch."
     if state is MonitorState.HEALTHY:
         return "There is no evidence of a breach, and no mean below its floor."
     if state is MonitorState.WATCH:

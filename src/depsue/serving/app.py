@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import msgspec
 
 from depsue._version import __version__
+from depsue.database import Unstorable
 from depsue.errors import ConfigError, DepsueError, FileError
 from depsue.serving.access import Access, TokenLimits, TooMuch
 from depsue.serving.http import (
@@ -284,6 +285,10 @@ class App:
             return later(problem, problem.seconds, status=429)
         except Busy as problem:
             return later(problem, 1)
+        except Unstorable as problem:
+            return refused(
+                422, problem.rule, cure=problem.cure
+            )  # what was found may name an address
         except (StoreGone, FileError) as problem:
             log.warning("refused for now", extra={"found": str(problem)})
             return later(problem, 2)

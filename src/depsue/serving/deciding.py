@@ -196,6 +196,7 @@ class Decider:
                     place, served.places[request.chosen], request.chosen_probability or 1.0
                 )
                 drawn.would[place], drawn.why[place] = -1, BY_ITSELF
+        drawn.require_probabilities()
         own_choice = [
             place
             for place, why in enumerate(drawn.why)
@@ -331,6 +332,18 @@ class _Draws:
             getattr(self, name)[places] = getattr(some, name)
         for place, why in zip(places.tolist(), some.why, strict=True):
             self.why[place] = why
+
+    def require_probabilities(self) -> None:
+        """Refuse what the policy or pi0 gave no probability of."""
+        each = (self.p, self.p_own, self.p_base, self.p_would)
+        known = np.isfinite(each).all(axis=0) & (self.p > 0)
+        if not known.all():
+            k = int(known.argmin())
+            raise PolicyError(
+                "the policy and pi0 must give each item that is shown a probability above 0",
+                found=", ".join(f"{p[k]:g}" for p in each[:3]),
+                cure="send a context like those of the logs; if it is one, look at the model",
+            )
 
     def take_choice(self, place: int, action: int, p: float) -> None:
         """Show what pi0 chose itself."""

@@ -30,10 +30,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from depsue.errors import FileError
+from depsue.database import Unstorable
+from depsue.errors import FileError, require
 from depsue.files import (
     AS_BYTES,
     PRIVATE,
+    append_synced,
     lock,
     read_at,
     remove_held,
@@ -180,10 +182,22 @@ class Journal:
         self._segments, self._newest, self._places, self.waiting = [], None, {}, 0
 
     def append(self, lines: Sequence[JournalLine]) -> None:
-        """Make lines durable, all or none; a FileError if that cannot be done."""
+        """Make lines durable, all or none; a FileError if that cannot be done.
+
+        `Unstorable`, before anything is written, if one could not be read back.
+        """
         coded = [_with_checksum(_encode(line)) for line in lines]
+        for text in coded:
+            require(
+                _decoded(text, checked=True) is not None,
+                "the journal takes what it can read back",
+                cure="send other values; nothing was written",
+                error=Unstorable,
+            )
         content = b"".join(coded)
         try:
+            for each in self._segments:
+                self._restore(each)
             segment = self._begun() if self._newest is None else self._newest
             # what stands after the last whole line was never synced, and never answered
             if os.fstat(segment.file).st_size != segment.size:
@@ -222,6 +236,7 @@ class Journal:
         """The oldest lines that wait, with about so many decisions and rewards; None without."""
         for segment in self._segments:
             if segment.done < segment.size:
+                self._restore(segment)
                 lines: list[JournalLine] = []
                 stop = segment.done
                 size = 0
@@ -249,6 +264,16 @@ class Journal:
             self._remove(segment)
         if not self._segments:  # a line that was damaged meanwhile was counted, too
             self.waiting = 0
+
+    def set_aside(self, line: JournalLine, why: str) -> None:
+        """Keep a line that the store cannot hold, for a person to look at."""
+        aside = self._folder / f"refused{DAMAGED}"
+        text = _encode(line) + b"\n"
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not aside.exists() or text not in aside.read_bytes():
+            append_synced(aside, text, private=True)
+        self._count_damaged()
+        log.error("journal line refused", extra={"found": why, "copy": str(aside)})
 
     def of_unit(self, units: Collection[str]) -> JournalLine:
         """What waits of a unit, whoever wrote it; of all files together.
@@ -356,6 +381,26 @@ class Journal:
         self._segments.append(segment)
         self._newest = segment
         return segment
+
+    def _restore(self, segment: _Segment) -> None:
+        """Write a file that somebody removed anew: what waits in it was answered.
+
+        It is open here, so its content is still there; with this process it would be gone.
+        """
+        if os.fstat(segment.file).st_nlink > 0:
+            return
+        content = read_at(segment.file, segment.size, 0)
+        segment.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(segment.path, os.O_CREAT | os.O_EXCL | os.O_RDWR | AS_BYTES, PRIVATE)
+        if not lock(file) or write_at(file, content, 0) != len(content):
+            os.close(file)
+            segment.path.unlink(missing_ok=True)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(file)
+        sync_folder(segment.path.parent)
+        os.close(segment.file)
+        segment.file = file
+        log.error("journal was removed", extra={"found": str(segment.path), "bytes": len(content)})
 
     def _remove(self, segment: _Segment) -> None:
         """Remove a file whose lines are all in the store."""

@@ -18,7 +18,7 @@ import numpy as np
 from depsue.campaigns import Campaign
 from depsue.certificates import Certificate
 from depsue.data.catalogue import Catalogue
-from depsue.data.checks import FloatArray, IntArray, Mask
+from depsue.data.checks import LARGEST, FloatArray, IntArray, Mask
 from depsue.data.mapping import LogMapping
 from depsue.data.requests import Candidates, Requests
 from depsue.errors import DataError, DepsueError, ModelMissing, PolicyError, short
@@ -53,8 +53,6 @@ WHOLE = (
 )
 """What the log says at the start."""
 Pi0Is = Literal["called", "brought", "chosen"]
-LARGEST = float(np.finfo(np.float32).max)
-"""The largest number that a context holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,7 +388,7 @@ class ContextReader:
             value = row.get(name)
             number = type(value) is float or type(value) is int
             if not number or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
-                raise _refused(name, row, "must be a finite number")
+                raise _refused(name, row, f"must be a number, {LARGEST:g} in size at most")
         for name in self._places:
             if name not in row or isinstance(row[name], float) and not math.isfinite(row[name]):
                 raise _refused(name, row, "must be given; null where it is not known")

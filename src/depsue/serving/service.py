@@ -328,7 +328,8 @@ class Service:
         if not self.worker.writer.live:
             return WhoDecides("pi0", "decisions in the journal wait for the store", fallback=True)
         if served.is_pi0:
-            why = f"round {served.round} deployed it" if served.round else "nothing is deployed yet"
+            deployed = f"it is what is deployed in round {served.round}"
+            why = deployed if served.round else "nothing is deployed yet"
             return WhoDecides("pi0", why)
         refusal = self.monitor.refusal(served) or self.traffic.unread
         if refusal:

@@ -220,6 +220,24 @@ def _require_in_range(default: float, mapping: LogMapping) -> None:
     )
 
 
+def require_store(campaign: Campaign, address: str) -> None:
+    """Refuse to begin an empty store where the campaign was served before.
+
+    Args:
+        campaign: which.
+        address: of its store.
+    """
+    served = (0, PIN) in campaign.ledger.pins(campaign.name)
+    require(
+        "://" in address or Path(address).exists() or not served,
+        "the store of decisions of a campaign that was served must be there",
+        found=f"no {address}",
+        cure="restore the file from a copy; to begin without the decisions of before, create an "
+        "empty file of that name",
+        error=FileError,
+    )
+
+
 def store_address(campaign: Campaign, store: str | None) -> str:
     """Where a campaign's decisions are: a file among its own, or another address."""
     return str(campaign.files.folder / STORE) if store is None else store

@@ -38,6 +38,7 @@ from depsue.database import (
     Profile,
     migrate,
     parse_address,
+    refuses,
     schema_version,
 )
 from depsue.errors import FileError, require
@@ -110,11 +111,12 @@ class Store:
     def open(self) -> None:
         """Connect for writing; make the tables where there are none, or bring them up to date."""
         self.close()
+        self.database.require_file(same=False)
         if self.is_file:
             with self.database.translating():
                 Path(self.name).parent.mkdir(parents=True, exist_ok=True)
-            # Opening a file to write makes a write-ahead log of its journal, so first see what it
-            # is; but only a writer can roll back the journal of a process that was killed.
+            # opening to write makes a write-ahead log of its journal: first see what it is. But
+            # only a writer can roll back the journal of a process that was killed
             if Path(self.name).exists() and not Path(f"{self.name}-journal").exists():
                 schema_version(self._reader, SCHEMA, create=True)
             with self.database.translating():
@@ -161,11 +163,10 @@ class Store:
         Args:
             made: decisions.
             earned: rewards.
-            check: is given what is returned, before the commit; if it raises, nothing is written.
-
-        Raises `KeyErased`, and writes nothing, where a key's decision was erased.
+            check: is given what is returned, before the commit; if it raises, nothing is written,
+                nor is where a key's decision was erased (`KeyErased`).
         """
-        # in one order everywhere, so that no two services ever wait for each other
+        # in one order everywhere, so that no two services wait for each other
         rows = sorted(made, key=lambda decision: decision.key or "")
         with self._committing() as connection:
             announce(connection)
@@ -543,15 +544,14 @@ class Store:
         connection = self._connection
         if connection is None:
             raise StoreGone("the store must be open", found=self.name)
+        self.database.require_file()
         with self.database.translating():
             transaction = connection.begin()
             try:
                 yield connection
-            except (SQLAlchemyError, OSError):  # nothing was committed
-                connection.invalidate()
-                raise
-            except BaseException:
-                transaction.rollback()
+            except BaseException as problem:  # nothing was committed
+                lost = isinstance(problem, SQLAlchemyError | OSError) and not refuses(problem)
+                (connection.invalidate if lost else transaction.rollback)()
                 raise
             try:
                 with self.database.translating():
@@ -563,10 +563,10 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         """One transaction on the connection that is kept."""
-        if self._connection is None:
+        if (connection := self._connection) is None:
             raise StoreGone("the store must be open", found=self.name)
-        with self.database.within(self._connection):
-            yield self._connection
+        with self.database.within(connection):
+            yield connection
 
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
@@ -596,5 +596,4 @@ _PROFILE = Profile(
     again="; the service goes on by itself",
     error=StoreGone,
 )
-_WAIT = 5.0
-"""Seconds that a write to a file waits for its turn."""
+_WAIT = 5.0  # seconds that a write to a file waits for its turn

@@ -48,6 +48,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+from depsue.database import Unstorable
 from depsue.errors import DepsueError, FileError
 from depsue.serving.deciding import Drawn, another_request, answers
 from depsue.serving.journal import Journal, JournalLine, journal_lines
@@ -308,14 +309,14 @@ class Writer:
         try:
             if self.live:
                 try:
-                    self._to_store(batch)
+                    self._call_by_call(batch, self._to_store)
                     return
                 except InDoubt as problem:
                     self._lost(problem)
                     raise _try_again("a commit got no reply", problem.found) from problem
                 except StoreGone as problem:  # nothing was written
                     self._lost(problem)
-            self._to_journal(batch)
+            self._call_by_call(batch, self._to_journal)
         except DepsueError as problem:
             batch.refuse(problem)
         except Exception as problem:  # callers must not wait for ever
@@ -347,6 +348,20 @@ class Writer:
                 return
             self.commit(batch)
             self._answered(batch)
+
+    def _call_by_call(self, batch: Batch, write: Callable[[Batch], None]) -> None:
+        """Write a batch; a call with what cannot be stored is refused, the others are written."""
+        try:
+            write(batch)
+        except Unstorable as problem:
+            if len(batch.calls) == 1:
+                log.error("call refused", extra={"found": str(problem)})
+                batch.refuse(problem)
+                return
+            for place, call in batch.open:
+                alone = Batch([call], batch.served, batch.known, batch.disputed, batch.drawn)
+                self._call_by_call(alone, write)
+                batch.answers[place] = alone.answers[0]
 
     def _to_store(self, batch: Batch) -> None:
         """Commit a batch to the store; what the store has for a key is the answer."""
@@ -474,10 +489,9 @@ class Writer:
         try:
             chunk = self._journal.chunk(CHUNK)
             lines = self._unwritten if chunk is None else chunk.lines
+            self._offer(lines)
             decisions = [each for line in lines for each in line.decisions]
-            doubtful = {each.id for line in lines if line.in_doubt for each in line.decisions}
             rewards = [each for line in lines for each in line.rewards]
-            self._store.replay(decisions, doubtful, rewards)
             # the journal forgets these keys; they are known here if the store is lost again
             keys = [each.key for each in decisions if each.key is not None]
             self._remember((), self._store.by_key(keys))
@@ -495,6 +509,21 @@ class Writer:
             log.error("journal not replayed", extra={"found": str(problem)})
             self._next_try = time.monotonic() + self._retry
         return self.live
+
+    def _offer(self, lines: Sequence[JournalLine]) -> None:
+        """Write lines of the journal to the store; one that it cannot hold is set aside."""
+        decisions = [each for line in lines for each in line.decisions]
+        doubtful = {each.id for line in lines if line.in_doubt for each in line.decisions}
+        try:
+            rewards = [each for line in lines for each in line.rewards]
+            self._store.replay(decisions, doubtful, rewards)
+        except Unstorable as problem:
+            half = len(lines) // 2
+            if not half:
+                self._journal.set_aside(lines[0], problem.found)
+                return
+            self._offer(lines[:half])
+            self._offer(lines[half:])
 
     def _back(self) -> None:
         """The store answers, and nothing waits."""

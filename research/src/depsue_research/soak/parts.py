@@ -220,7 +220,7 @@ def watch_memory(
     began, rng = now(), random.Random(f"memory {seed}")
     folder.mkdir(parents=True)
     own = Path(shutil.copytree(home, folder / "home-0"))
-    arguments = [NAME, "--home", str(own), "--no-auth", "--wait", "2"]
+    arguments = [NAME, "--home", str(own), "--no-auth", "--wait", "2", "--rate", "1000000"]
     service = ServiceProcess(arguments, folder / "service-0.log")
     held: list[int] = []
     try:
