@@ -322,12 +322,8 @@ def plan(
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
     if not isinstance(logs, LoggedData):
-        require(
-            items is not None,
-            "a plan of a file or a frame needs its items",
-            found=f"{type(logs).__name__} without items",
-            cure="plan(logs, items=...): a file or a frame with one row per item",
-        )
+        cure = "plan(logs, items=...): a file or a frame with one row per item"
+        require(items is not None, "a plan of a file or a frame needs its items", cure=cure)
         logs = read_logs(logs, items, mapping)
     require_plannable(settings, logs.r_max)
     require(
