@@ -25,7 +25,7 @@ docs: $(VENV)/.installed  ## the docs site with reports of all results, in site/
 	DEPSUE_REPORTS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: $(VENV)/.installed  ## larger doses of the statistical tests at other seeds, and of kill -9; finished parts of the service's soak are not run again
-	OMP_NUM_THREADS=1 $(BIN)/depsue-research soak --store sqlite --kills 1000 --decisions 300000 --out soak
+	OMP_NUM_THREADS=1 $(BIN)/depsue-research soak --store sqlite --kills 1000 --decisions 1000000 --out soak
 	OMP_NUM_THREADS=1 $(BIN)/depsue-research soak --store postgresql --kills 100 --out soak
 	DEPSUE_SOAK=10 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) tests/bounds tests/data tests/policies tests/ledger
 	DEPSUE_KILLS=200 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/campaigns/test_killed.py

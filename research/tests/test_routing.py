@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from depsue.errors import ConfigError, DataError, FileError
 from depsue_research.cli import app
-from depsue_research.rivals import METHODS, RivalSettings
-from depsue_research.routing import current_router, read_routing, run_cell
+from depsue_research.rivals import RivalSettings
+from depsue_research.routing import METHODS, current_router, read_routing, run_cell
 
 VW = find_spec("vowpalwabbit") is not None
 INSTALLED = [method for method in METHODS if VW or not method.startswith("VW")]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from depsue.campaigns import CampaignSettings, create, export_campaign, load_export
+from depsue.campaigns import CampaignSettings, Export, create, export_campaign, load_export
 from depsue.campaigns.scoring import Scorer
 from depsue.data import Candidates
 from depsue.data.requests import Requests
 from depsue.data.writing import write_items, write_logs
-from depsue.errors import FileError
+from depsue.errors import ConfigError, FileError, PolicyError
 from depsue.exploration.settings import ExploreSettings
 from depsue.rewards import RewardSettings
 from depsue.shop import KNOWN, Known, Shop, ShopSettings
@@ -55,14 +55,47 @@ def test_it_gives_the_policys_own_probabilities(known: Known, tmp_path: Path) ->
     ran = subprocess.run([sys.executable, "-c", code], cwd=out, capture_output=True, text=True)
     assert ran.stdout.strip() == "False", ran.stderr
     exported = load_export(out)
-    if known == "logged":
-        mine = exported.catalogue.ids[:3].tolist()
-        row = dict.fromkeys(exported.mapping.numeric, 0.1)
-        shown, p = exported.decide([row], np.random.default_rng(0), [mine], [[0.5, 0.5, 0.0]])
-        assert shown[0] in mine and 0 < p[0] <= 1
+    _decide(exported, campaign.policy(k, campaign.deploy().policy_hash), shop, k)
     (out / "scoring.py").write_text("edited")
     with pytest.raises(FileError, match="must be those that were exported"):
         load_export(out)
+
+
+def _decide(export: Export, policy: Any, shop: Shop, k: int) -> None:
+    """Rows that bring candidates by the mapping's names get some of these, as often as is said."""
+    at, n, names = np.array([3]), 4000, export.mapping
+    few = shop.round(k).requests.take(at)
+    assert few.sets is not None and names.candidates is not None
+    mine = export.catalogue.ids[few.sets.items].tolist()
+    row: dict[str, Any] = dict(zip(names.numeric, few.contexts[0].tolist(), strict=True))
+    draws = np.random.default_rng(0)
+    lone = [dict(row, chosen=mine[0], chosen_probability=0.5)]
+    ask: Any = export.decide_beside if policy.rests_on_choice else export.decide
+    with pytest.raises(ConfigError, match=f"row 0 has no '{names.candidates}'"):
+        ask(lone, draws)
+    row[names.candidates] = mine
+    if few.sets.pi0 is not None:
+        with pytest.raises(PolicyError, match="must bring pi0's probabilities"):
+            ask([row], draws)
+        row[str(names.probabilities)] = few.sets.pi0.tolist()
+    if policy.rests_on_choice:
+        with pytest.raises(ConfigError, match="a decision begins with its choice"):
+            export.decide([row], draws)
+        row |= {"chosen": mine[0], "chosen_probability": 0.5}
+        with pytest.raises(ConfigError, match="one of the candidates"):
+            ask([dict(row, chosen="nothing")], draws)
+        ids, p, by_pi0 = ask([row] * n, draws)
+        share, expected = policy.pi0_share(few)[0], policy.besides_pi0(few)[0]
+        assert (by_pi0 > 0).mean() == pytest.approx(share, abs=4 * np.sqrt(share / n))
+        assert np.allclose(p[by_pi0 > 0], 0.5 * share) and set(by_pi0) <= {0.0, 0.5}
+        expected[0] += share
+    else:
+        ids, p = ask([row] * n, draws)
+        by_pi0, expected = np.zeros(n), policy.over(few)[0]
+    place = np.array([mine.index(id) for id in ids])
+    assert np.allclose(p[by_pi0 == 0], expected[place][by_pi0 == 0])
+    often = np.bincount(place, minlength=len(mine)) / n
+    assert (np.abs(often - expected) < 4.5 * np.sqrt(expected / n) + 1e-3).all()
 
 
 def _compare(scorer: Scorer, policy: Any, shop: Shop, k: int) -> None:

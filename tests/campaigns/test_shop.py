@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from depsue import plan
-from depsue.campaigns import CampaignSettings, create, story_of
+from depsue.campaigns import CampaignSettings, create, recompute, story_of
 from depsue.check import check_logs
 from depsue.data.reading import open_source
 from depsue.data.writing import write_items, write_logs
@@ -58,3 +60,27 @@ def test_three_rounds_from_files(known: Known, tmp_path: Path) -> None:
     assert min(shown) > 0.04
     assert max(shown) > 0.06
     assert story_of(campaign).over
+
+
+def test_items_may_arrive_and_go_where_pi0_is_known_by_its_choice(tmp_path: Path) -> None:
+    shop = Shop(SHOP, known="chosen", seed=5)
+    write_logs(shop.deploy(shop.logging_policy, 4000, round=0), tmp_path / "0.parquet")
+    write_items(shop.catalogue, tmp_path / "items.parquet")
+    explore = replace(EXPLORE, deployments=2)
+    campaign = create("shop", tmp_path / "0.parquet", tmp_path / "items.parquet", pi0="chosen",
+                      settings=CampaignSettings(explore), by="ana", home=tmp_path)  # fmt: skip
+    campaign.train()
+    campaign.certify()
+    policy = campaign.policy(1, campaign.deploy().policy_hash)
+    write_logs(shop.deploy(policy, 4000, round=1), tmp_path / "1.parquet")
+    items = pl.read_parquet(tmp_path / "items.parquet")
+    gone = pl.Series([k == 0 for k in range(len(items))] + [False])
+    late = items.tail(1).with_columns(pl.lit("late").alias("id"))
+    pl.concat([items, late]).with_columns(gone.alias("withdrawn")).write_parquet(
+        tmp_path / "later.parquet"
+    )
+    campaign.observe(tmp_path / "1.parquet", items=tmp_path / "later.parquet")
+    campaign.train()
+    campaign.certify()
+    assert campaign.policy(2, campaign.deploy().policy_hash).n_actions == len(items) + 1
+    assert recompute(campaign, 2, 1).equal

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from tests.data.encodings import ACTIONS, ENCODINGS, columns, encoded, rows
 
-from depsue.data import LoggedData
-from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds, keyed_hash
+from depsue.data import Catalogue, LoggedData
+from depsue.data.identity import LogSketch, SketchBuilder, identities, keyed_folds
+from depsue.data.keys import keyed_hash
 from depsue.data.logs import ErasedRows
 
 MASK = 2**64 - 1
@@ -270,13 +271,21 @@ def test_rows_that_are_named_by_number_keep_their_names_when_others_are_erased()
 
 def panel(seed: int, *, distinct: int | None, peak: float) -> LoggedData:
     """The same contexts, each as often whatever the seed, with actions of the seed's own."""
-    given = columns(4000, 0, distinct=distinct, peak=peak)
-    draw = np.random.default_rng(1000 + seed)
-    preferred = np.abs(given["contexts"][:, 0] * 7).astype(int) % ACTIONS
-    other = (preferred + draw.integers(1, ACTIONS, 4000)) % ACTIONS
-    follows = draw.random(4000) < peak
-    given["actions"] = np.where(follows, preferred, other)
-    given["propensities"] = np.where(follows, peak, (1 - peak) / (ACTIONS - 1))
+    contexts = columns(4000, 0, distinct=distinct, peak=peak)["contexts"]
+    return shown(contexts, np.random.default_rng(1000 + seed), peak)
+
+
+def shown(contexts: Any, draw: np.random.Generator, peak: float) -> LoggedData:
+    """Actions drawn in these contexts."""
+    n = len(contexts)
+    preferred = np.abs(contexts[:, 0] * 7).astype(int) % ACTIONS
+    other = (preferred + draw.integers(1, ACTIONS, n)) % ACTIONS
+    follows = draw.random(n) < peak
+    given = columns(n, 0) | {
+        "contexts": contexts,
+        "actions": np.where(follows, preferred, other),
+        "propensities": np.where(follows, peak, (1 - peak) / (ACTIONS - 1)),
+    }
     return LoggedData.from_arrays(**given)
 
 
@@ -291,3 +300,84 @@ def test_replayed_rows_are_known_although_contexts_come_back(
     for seed in range(2, 6):
         fresh = panel(seed, distinct=distinct, peak=peak)
         assert not fresh.sketch.overlap(logs.sketch, contents=False)
+
+
+def reissued(logs: LoggedData, which: Any, seed: int) -> LoggedData:
+    """Some of the rows, with ids of decisions made anew."""
+    part = logs.take(which)
+    ids = np.random.default_rng(seed).integers(0, MASK, len(part), dtype=np.uint64)
+    return replace(part, decision=ids)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("contents", [False, True])
+def test_random_parts_of_one_file_are_known_again(ids: bool, contents: bool) -> None:
+    """Two fifths of the rows each, in their order; a sixth of them are in two files."""
+    pool, draw = rows(5000, 1, peak=0.4), np.random.default_rng(6)
+    files = [np.sort(draw.permutation(5000)[:2000]) for _ in range(12)]
+    parts = [reissued(pool, which, k) if ids else pool.take(which) for k, which in enumerate(files)]
+    for part in parts[1:]:
+        overlap = part.sketch.overlap(parts[0].sketch, contents=contents)
+        assert overlap and not any(overlap.same.values())
+
+
+@pytest.mark.parametrize("distinct", [None, 300])
+@pytest.mark.parametrize("kept", [0.5, 0.6, 0.9])
+@pytest.mark.parametrize("ids", [False, True])
+def test_a_replayed_round_less_many_rows_is_known(
+    distinct: int | None, kept: float, ids: bool
+) -> None:
+    logs, draw = panel(1, distinct=distinct, peak=0.4), np.random.default_rng(7)
+    for seed in range(3):
+        which = draw.permutation(4000)[: int(4000 * kept)]
+        again = reissued(logs, which, seed) if ids else logs.take(which)
+        assert again.sketch.overlap(logs.sketch, contents=False)
+
+
+@pytest.mark.parametrize("contents", [False, True])
+@pytest.mark.parametrize("peak", [0.2, 0.4, 0.8, 0.95])
+def test_the_same_users_on_other_days_are_new(contents: bool, peak: float) -> None:
+    """Users who come once a day, or now and then; or a few of them have nearly all rows."""
+    draw = np.random.default_rng(8)
+    users = draw.normal(size=(400, 2))
+    for seed in range(300, 320, 2):
+        now_and_then = [rows(2000, seed + k, distinct=6000, peak=peak) for k in (0, 1)]
+        every_day = [panel(seed + k, distinct=None, peak=peak) for k in (0, 1)]
+        every_day = [day.take(draw.permutation(len(day))) for day in every_day]
+        often = [users[np.minimum(draw.geometric(0.5, 3000) ** 2, 399)] for _ in (0, 1)]
+        few = [shown(contexts, draw, peak) for contexts in often]
+        # day after day the very same users: declared, or a later round
+        for first, second in (now_and_then, few, *([] if contents else [every_day])):
+            assert not second.sketch.overlap(first.sketch, contents=contents), (seed, peak)
+
+
+def banners(seed: int, shares: tuple[float, ...]) -> LoggedData:
+    """No context, three banners, ids of decisions."""
+    draw = np.random.default_rng(seed)
+    actions = draw.choice(3, 4000, p=shares)
+    return LoggedData.from_arrays(
+        contexts=np.zeros((4000, 1)),
+        actions=actions,
+        rewards=np.zeros(4000),
+        propensities=np.array(shares)[actions],
+        catalogue=Catalogue.of(range(4), novel=[3]),
+        r_max=1.0,
+        decisions=[f"{id:x}" for id in draw.integers(0, MASK, 4000, dtype=np.uint64)],
+    )
+
+
+def test_a_second_uniform_test_without_contexts_is_not_the_first() -> None:
+    third = (1 / 3, 1 / 3, 1 / 3)
+    for seed in range(0, 20, 2):
+        first, second = banners(seed, third).sketch, banners(seed + 1, third).sketch
+        assert not second.overlap(first) and not second.overlap(first, contents=False)
+
+
+def test_ids_do_not_tell_rows_of_few_kinds_apart() -> None:
+    """They can be made anew, so sorted rows less a few might be the same ones."""
+    logs, draw = banners(1, (0.5, 0.3, 0.2)), np.random.default_rng(9)
+    for seed in range(20):
+        again = reissued(logs, draw.permutation(4000)[:3680], seed)
+        assert again.sketch.may_be(logs.sketch) or again.sketch.overlap(logs.sketch)
+    timed = [replace(logs, time=1e7 * k + np.arange(4000.0) ** 1.1) for k in (0, 1)]
+    assert not timed[0].sketch.may_be(timed[1].sketch)

@@ -212,6 +212,22 @@ def test_a_restart_without_the_store_knows_what_was_answered(
     assert not list((tmp_path / "one" / "journal").glob("*.jsonl"))
 
 
+def test_a_restart_knows_what_a_stop_and_an_outage_made_together(small: SmallService) -> None:
+    """Stopped, cut off, killed: a key of the journal is answered from there, stopped or not."""
+    small.link.up, small.stopped = False, "stopped by hand"
+    keys = [f"k{k}" for k in range(20)]
+    first = {key: small.ask(request(key))[0].decision for key in keys}
+    for stopped in ("", "stopped by hand", ""):
+        small.kill()
+        small.stopped = stopped
+        small.start()
+        again = {key: small.ask(request(key, candidates=["i0"]))[0].decision for key in keys}
+        assert again == first
+    small.settle()
+    assert {key: small.ask(request(key))[0].decision for key in keys} == first
+    assert small.store.twins() == 0
+
+
 def test_a_key_decided_on_both_sides_leaves_a_twin_that_is_marked(
     small: SmallService, tmp_path: Path
 ) -> None:

@@ -1,9 +1,8 @@
-"""Figures of tables: intervals of a share, exact, and of a mean, by Student's t; rounding."""
+"""Intervals in tables: of a share, exact; of a mean, by Student's t."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -27,12 +26,3 @@ def mean_interval(values: Sequence[float], digits: int = 3, level: float = 0.95)
 
     half = t.ppf((1 + level) / 2, len(column) - 1) * column.std(ddof=1) / np.sqrt(len(column))
     return f"{column.mean():.{digits}f} +- {half:.{digits}f}"
-
-
-def rounded(value: Any) -> Any:
-    """JSON values with six digits, as cells are kept."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
-    return [rounded(inner) for inner in value] if isinstance(value, list) else value

@@ -8,7 +8,6 @@ the one world and too low in the other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -21,13 +20,13 @@ from depsue.data.catalogue import Catalogue
 from depsue.learners import AscentSettings, PonaSettings, combinations, train_pona
 from depsue.rewards import fit_linear
 from depsue.world import RewardTable, World, softmax_of_logit
-from depsue_research.intervals import mean_interval, rounded
+from depsue_research.intervals import mean_interval
+from depsue_research.kept_cells import Cell, KeptCells
 
 KAPPAS = (0.0, 0.5, 0.8, 0.9, 0.95, 1.0)
 CASES = (("additive", 1), ("pairs", 1), ("pairs", 2))
 USERS, DIMENSIONS, LEVELS, NEW = 200, 4, 3, 0.25
 BETA = 0.5
-Cell = dict[str, Any]
 
 
 def world_of(kind: str, seed: int) -> World:
@@ -55,11 +54,9 @@ def shape(folder: Path, seeds: Sequence[int], rows: int, say: Callable[[str], No
         rows: logged.
         say: told of each world that is finished.
     """
-    file = folder / "cells.jsonl"
-    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    done = {(cell["world"], cell["order"], cell["seed"]) for cell in cells}
+    kept = KeptCells(folder, "world", "order", "seed")
     for seed, (kind, order) in product(seeds, CASES):
-        if (kind, order, seed) in done:
+        if kept.has(kind, order, seed):
             continue
         world = world_of(kind, seed)
         pi0 = world.logging_policy
@@ -76,12 +73,9 @@ def shape(folder: Path, seeds: Sequence[int], rows: int, say: Callable[[str], No
             found["value"].append(value / base)
         cell = {"world": kind, "order": order, "seed": seed, "rows": rows, **found}
         cell |= {"best_novelty": world.best_novelty(), "best_value": world.best_value() / base}
-        cell = rounded(cell)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(cell) + "\n")
-        cells.append(cell)
+        kept.add(cell)
         say(f"seed {seed}, {kind}, order {order}: novelty {found['novelty'][-1]:.3f} at kappa 1")
-    return cells
+    return kept.cells
 
 
 def write_page(cells: Sequence[Cell], folder: Path, command: str) -> None:

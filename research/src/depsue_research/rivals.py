@@ -59,6 +59,8 @@ METHODS = (
     "Safe OPG",
 )
 """In the order of tables."""
+PRICED = "epsilon-greedy, priced"
+"""Epsilon-greedy on a weighted mean of the reward and of what is saved."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class RivalSettings:
     """The share of pi0's value that certified exploration and Safe OPG keep."""
     epsilon: float = 0.1
     """Of epsilon-greedy and of VW."""
+    price: float = 0.8
+    """Weight of what is saved, where epsilon-greedy is priced."""
     products: bool = False
     """Whether models have products of context and item features."""
     kappa: float = 1.0
@@ -182,6 +186,16 @@ def _epsilon_greedy(
     return epsilon_greedy(model, logs.catalogue, settings.epsilon, r_max=logs.r_max)
 
 
+def _priced(rounds: Rounds, asked: Requests, settings: RivalSettings, seed: int) -> BasePolicy:
+    """Epsilon-greedy that is told the cost, as a column `saving` of the logs, by one weight."""
+    w = settings.price
+    mixed = [
+        (replace(logs, reward=(1 - w) * logs.reward + w * logs.column("saving")), policy)
+        for logs, policy in rounds
+    ]
+    return _epsilon_greedy(mixed, asked, settings, seed)
+
+
 def _thompson(rounds: Rounds, asked: Requests, settings: RivalSettings, seed: int) -> BasePolicy:
     """With 2% even choices, so that every propensity is positive."""
     logs = _together(rounds)
@@ -266,6 +280,7 @@ def _lines(
 LEARN: dict[str, Learn] = {
     "even": _even,
     "epsilon-greedy": _epsilon_greedy,
+    PRICED: _priced,
     "Thompson": _thompson,
     "VW cb_explore_adf": _vw,
     "PONA": _pona,

@@ -35,19 +35,21 @@ from depsue.rewards import RewardSettings
 from depsue.world import RewardTable, World
 from depsue_research.data_files import require_files
 from depsue_research.intervals import clopper_pearson, mean_interval
-from depsue_research.rivals import METHODS, RivalSettings, played
+from depsue_research.kept_cells import Cell, KeptCells
+from depsue_research.rivals import METHODS as WITHOUT_COST
+from depsue_research.rivals import PRICED, RivalSettings, played
 
 CURE = "put dc.parquet, pareto.parquet and models.json below $DEPSUE_DATA/routing, or name --data"
 CAPS = {"dc": 0.9, "pareto": 0.05}
 """The most that a request may cost: dollars per million tokens, and dollars a request."""
 TABLES = ("dc", "pareto")
+METHODS = (*WITHOUT_COST[:3], PRICED, *WITHOUT_COST[3:])
 ON_COST = 0.1
 """How much more than pi0 a policy may spend."""
 DEVELOPMENT = 0.4
 """Share of prompts, by a hash, on which pi0 was fitted and settings were chosen."""
 SHARP, EVEN = 6.0, 0.3
 """pi0: softmax of SHARP (predicted score - EVEN x cost / cap) over the known models."""
-Cell = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,29 +224,20 @@ def study(
         seeds: of the campaigns; each has one for every model of both tables.
         say: told of each cell that is finished.
     """
-    file = folder / "cells.jsonl"
-    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    names = ("table", "method", "new", "seed")
-    done = {tuple(cell[name] for name in names) for cell in cells}
+    kept = KeptCells(folder, "table", "method", "new", "seed")
     tables = {name: read_routing(data, name) for name in TABLES} if seeds else {}
     for seed, (name, routing) in product(seeds, tables.items()):
         for new, method in product(range(len(routing.models)), METHODS):
-            if (name, method, routing.models[new], seed) in done:
+            if kept.has(name, method, routing.models[new], seed):
                 continue
-            cell = run_cell(routing, new, seed, settings, method, final)
-            cell = json.loads(
-                json.dumps(cell), parse_float=lambda text: float(f"{float(text):.6g}")
-            )
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(cell) + "\n")
-            cells.append(cell)
+            cell = kept.add(run_cell(routing, new, seed, settings, method, final))
             last = cell["rounds"][-1]["here"]
             say(
                 f"seed {seed} {name} {routing.models[new]}, {method}: "
                 f"quality {last['quality']:.3f}, cost {last['cost']:.3f}, "
                 f"share {last['novelty']:.3f}"
             )
-    return cells
+    return kept.cells
 
 
 def write_page(cells: Sequence[Cell], folder: Path, settings: RivalSettings, command: str) -> None:
@@ -261,7 +254,10 @@ Made by `{command}`:
 - Each model in turn is new; a current router (pi0) chooses among the others, by quality and price.
 - Two promises, delta 5% a deployment: quality at least {settings.floor:.0%} of pi0's, cost at most
   {1 + ON_COST:.0%} of pi0's. Other methods know neither; Safe OPG knows the first.
-  *Even* is pi0 with an even choice among new models in {1 - settings.floor:.0%} of the requests.
+  *Priced* is epsilon-greedy on {1 - settings.price:.0%} quality and {settings.price:.0%} saving,
+  the weight of nine that broke the fewest promises on development; it was added after the others
+  had been run. *Even* is pi0 with an even
+  choice among new models in {1 - settings.floor:.0%} of the requests.
 - An answer is accepted with the probability that its score says. Quality and cost of a policy are
   then exact sums over prompts: over those that came up (*here*, about which a certificate speaks),
   and over *others* of the same kind.
@@ -353,8 +349,8 @@ def _figure(cells: Sequence[Cell], floor: float) -> Any:
         axis.axhline(floor, color="#b3312c", ls="--", lw=1.1)
         axis.axvline(1 + ON_COST, color="#b3312c", ls="--", lw=1.1)
         axis.set(xlabel="cost, over pi0's", xscale="log")
-        most = axis.get_xlim()[1]
-        ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20) if tick < most]
+        least, most = axis.get_xlim()
+        ticks = [tick for tick in (0.2, 0.5, 1, 2, 3, 5, 10, 20) if least < tick < most]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.minorticks_off()
         axis.set_title(TITLES[name], fontsize=10)

@@ -14,7 +14,6 @@ What was looked at while settings were chosen is set apart by a hash of the test
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -32,7 +31,8 @@ from depsue.policies.base import whole
 from depsue.promises import Floor, Promise
 from depsue.protocols import Policy
 from depsue.rewards import RewardSettings
-from depsue_research.intervals import clopper_pearson, mean_interval, rounded
+from depsue_research.intervals import clopper_pearson, mean_interval
+from depsue_research.kept_cells import Cell, KeptCells
 from depsue_research.rivals import METHODS, PlayedRound, RivalSettings, played
 from depsue_research.upworthy import (
     FEWEST,
@@ -42,7 +42,6 @@ from depsue_research.upworthy import (
 
 DEVELOPMENT = 0.4
 """Share of tests, by a hash of the id, on which settings were chosen."""
-Cell = dict[str, Any]
 
 
 def part_of(tests: UpworthyTests, final: bool) -> UpworthyTests:
@@ -240,26 +239,19 @@ def study(
         methods: which.
     """
     part = part_of(tests.outside(), final)
-    file = folder / "cells.jsonl"
-    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    names = ("method", "new", "block", "seed")
-    done = {tuple(cell[name] for name in names) for cell in cells}
+    kept = KeptCells(folder, "method", "new", "block", "seed")
     blocks = len(blocks_of(part, size)) - 1
-    asked = product(seeds, ("random", "worst"), range(blocks), methods)
-    for seed, new, block, method in asked:
-        if (method, new, block, seed) in done:
+    for seed, new, block, method in product(seeds, ("random", "worst"), range(blocks), methods):
+        if kept.has(method, new, block, seed):
             continue
-        cell = rounded(run_cell(part, block, seed, settings, size, method, new))
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(cell) + "\n")
-        cells.append(cell)
+        cell = kept.add(run_cell(part, block, seed, settings, size, method, new))
         last = cell["rounds"][-1]
         ratios = " ".join(f"{name} {last[name]['ratio']:.3f}" for name in JUDGES)
         say(
             f"seed {seed}, new {new}, block {block}, {method}: {ratios}, "
             f"novelty {last['here']['novelty']:.3f}"
         )
-    return cells
+    return kept.cells
 
 
 JUDGES = ("here", "visitors", "later")

@@ -17,14 +17,14 @@ from depsue.campaigns import scoring
 from depsue.campaigns.campaign import Campaign
 from depsue.campaigns.files import file_hash
 from depsue.data.catalogue import Catalogue
-from depsue.data.checks import FloatArray, finite_matrix
+from depsue.data.checks import FloatArray, IntArray, finite_matrix
 from depsue.data.items import read_items
 from depsue.data.lists import candidates_of
 from depsue.data.mapping import LogMapping, read_mapping, write_mapping
 from depsue.data.reading import contexts_of
 from depsue.data.requests import Requests
 from depsue.data.writing import write_items
-from depsue.errors import FileError, require
+from depsue.errors import FileError, require, short
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load
 from depsue.savable import POLICY, Savable, hash_of, required_hash
@@ -70,26 +70,100 @@ class Export:
         table = pl.DataFrame(columns) if columns else pl.DataFrame({"row": range(len(rows))})
         return finite_matrix(contexts_of(table, self.mapping), "contexts")
 
+    def requests(self, rows: Sequence[Mapping[str, Any]]) -> Requests:
+        """(m,) requests of decisions that are given as columns by name.
+
+        Where the mapping names a column of candidates, each row has its list of them, and of pi0's
+        probabilities of them where pi0 is known by these.
+        """
+        contexts, names = self.contexts(rows), self.mapping
+        if names.candidates is None:
+            return Requests(contexts)
+        lists = _column(rows, names.candidates, "the ids of the items that could be shown")
+        shares = None
+        if names.probabilities and any(names.probabilities in row for row in rows):
+            what = "pi0's probabilities of the candidates, in their order"
+            shares = _column(rows, names.probabilities, what)
+        return Requests(contexts, candidates_of(lists, shares, self.catalogue, names.given_as))
+
     def decide(
-        self,
-        rows: Sequence[Mapping[str, Any]],
-        rng: np.random.Generator,
-        candidates: Sequence[Sequence[Any]] | None = None,
-        probabilities: Sequence[Sequence[float]] | None = None,
+        self, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
     ) -> tuple[list[Any], FloatArray]:
         """The ids of the items to show, and the probabilities to log with them.
 
         Args:
-            rows: the decisions' columns.
+            rows: the columns of each decision by name: contexts, and candidates and pi0's
+                probabilities of them where the campaign's logs have these.
             rng: draws.
-            candidates: of each decision, their ids; None is all items.
-            probabilities: pi0's, of the candidates in their order, where the campaign needs them.
         """
-        asked: Any = self.contexts(rows)
-        if candidates is not None:
-            asked = Requests(asked, candidates_of(candidates, probabilities, self.catalogue))
-        places, probabilities_of = self.policy.sample(asked, rng)
-        return self.catalogue.ids[places].tolist(), probabilities_of
+        require(
+            not self.policy.rests_on_choice,
+            "where pi0 is known by what it chose, a decision begins with its choice",
+            found="no choice of pi0",
+            cure="decide_beside(rows, rng), with chosen and chosen_probability in each row",
+        )
+        places, probabilities = self.policy.sample(self.requests(rows), rng)
+        return self.catalogue.ids[places].tolist(), probabilities
+
+    def decide_beside(
+        self, rows: Sequence[Mapping[str, Any]], rng: np.random.Generator
+    ) -> tuple[list[Any], FloatArray, FloatArray]:
+        """The same where pi0 is known by what it chose; and (m,) by_pi0, to log with them.
+
+        Args:
+            rows: as for `decide`, and what pi0 chose: `chosen`, with `chosen_probability`.
+            rng: draws.
+        """
+        requests, m = self.requests(rows), len(rows)
+        ids = _column(rows, "chosen", "the id of the item that pi0 chose")
+        known = {id: place for place, id in enumerate(self.catalogue.ids.tolist())}
+        choice: IntArray = np.array([known.get(id, -1) for id in ids], dtype=np.int64)
+        at = np.where(choice < 0, -1, requests.place(choice, np.arange(m)))
+        lost = np.flatnonzero(at < 0)
+        require(
+            not len(lost),
+            "what pi0 chose must be one of the candidates",
+            found=f"row {lost[0]}: {short(ids[lost[0]])}" if len(lost) else "",
+            cure="send all that could be shown, whatever pi0 chose",
+        )
+        p0 = np.asarray(_column(rows, "chosen_probability", "its probability"), dtype=np.float64)
+        bad = np.flatnonzero(~((p0 > 0) & (p0 <= 1)))
+        require(
+            not len(bad),
+            "the probability of pi0's choice lies in (0, 1]",
+            found=f"row {bad[0]}: {p0[bad[0]]:g}" if len(bad) else "",
+            cure="send the probability with which pi0 chose the item",
+        )
+        table = np.array(self.policy.besides_pi0(requests), dtype=np.float64)
+        share = np.asarray(self.policy.pi0_share(requests), dtype=np.float64)
+        total = share + table.sum(axis=1)
+        share = np.where(total > 0, share / np.where(total > 0, total, 1.0), 1.0)
+        table = np.cumsum(table / np.where(total > 0, total, 1.0)[:, None], axis=1)
+        mine = np.arange(m)
+        by_pi0 = (rng.random(m) < share) | (table[:, -1] <= 0)
+        target = rng.random(m) * table[:, -1]
+        drawn = np.where(by_pi0, at, (table > target[:, None]).argmax(axis=1))
+        p_drawn = np.diff(table, axis=1, prepend=0.0)[mine, drawn]
+        places = drawn
+        if (sets := requests.sets) is not None:
+            places = sets.items[sets.starts[:-1] + drawn]
+        return (
+            self.catalogue.ids[places].tolist(),
+            np.where(by_pi0, share * p0, p_drawn),
+            np.where(by_pi0, p0, 0.0),
+        )
+
+
+def _column(rows: Sequence[Mapping[str, Any]], name: str, what: str) -> list[Any]:
+    """A column that every row needs."""
+    missing = [place for place, row in enumerate(rows) if row.get(name) is None]
+    require(
+        not missing,
+        "every decision brings what the campaign's logs have",
+        found=f"row {missing[0]} has no {name!r}" if missing else "",
+        cure=f"{name}: {what}",
+    )
+    return [row[name] for row in rows]
 
 
 FACTS = "export.json"

@@ -398,10 +398,13 @@ class RecordedCampaign:
         return self.settings.decisions or rows_logged(state.newest)
 
     def pi0_today(self, k: int) -> BasePolicy:
-        """pi0 over the items that round k's rows are read with, without those withdrawn."""
+        """pi0 over the items that round k's rows are read with, without those withdrawn.
+
+        A pi0 of which only the choices are known is its own choice among what is left.
+        """
         catalogue = self.files.items(k)
         gone = np.isin(catalogue.ids.astype(str), self.withdrawn(k))
-        if not gone.any():
+        if not gone.any() or self.pi0.rests_on_choice:
             return self.widened(self.pi0, catalogue)
         return RestrictedPolicy(self.pi0, ~gone)
 

@@ -36,7 +36,7 @@ from depsue.certificates.folds import Registration
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.folds import keys_of_ids
-from depsue.data.identity import keyed_hash
+from depsue.data.keys import keyed_hash
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import StreamedFold
 from depsue.errors import DataError, require

@@ -43,8 +43,8 @@ import numpy as np
 
 from depsue.certificates.folds import Folds, Registration, Stratum, reserved_rows
 from depsue.data.checks import IntArray
-from depsue.data.identity import identities, keyed_folds, keyed_hash
-from depsue.data.keys import mix64
+from depsue.data.identity import identities, keyed_folds
+from depsue.data.keys import keyed_hash, mix64
 from depsue.data.logs import LoggedData, joined
 from depsue.policies import BasePolicy, Mixture
 from depsue.policies.cached import NOWHERE, CachedPolicy

@@ -34,7 +34,7 @@ from depsue.certificates.folds import (
     checked_shares,
     three_folds,
 )
-from depsue.data.identity import COUNTED, LogSketch, Overlap
+from depsue.data.identity import COUNTED, DRAWN, LogSketch, Overlap
 from depsue.data.logs import LoggedData
 from depsue.data.partitions import LogStream
 from depsue.errors import ConfigError, FileError, require, short
@@ -151,7 +151,7 @@ def placed(
         "makes this another attempt, the j-th at delta 2^-j"
         + (
             "; if the rows are new although they look alike, declare it (fresh)"
-            if overlap.view in COUNTED and not log.may_return
+            if overlap.view in (*COUNTED, DRAWN) and not log.may_return
             else ""
         ),
     )
@@ -164,11 +164,11 @@ def _require_told_apart(sketch: LogSketch, known: Sequence[KnownLog], *, fresh: 
     alike = next((log for log in known if not log.may_return and sketch.may_be(log.sketch)), None)
     if alike is not None:
         raise ConfigError(
-            "rows without times and ids, of few different contents, are declared new: nothing "
-            "would tell them from known rows that were sorted anew",
+            "rows without times, of few different contents, are declared new: nothing would tell "
+            "them from known rows that were sorted anew, with other ids",
             found=f"contents that occur as often as in {alike.name}, by chance or not",
-            cure="name the column of times, or of the decisions' ids; or, if no row was registered "
-            "before, declare it (fresh, --fresh): certificates then list it as an assumption",
+            cure="name the column of times; or, if no row was registered before, declare it "
+            "(fresh, --fresh): certificates then list it as an assumption",
         )
 
 
@@ -181,6 +181,7 @@ WAYS = {
     "pattern": "which actions in a row are equal, whatever they are called",
     "content": "how often contexts, actions and propensities occur",
     "shape": "how often contexts and propensities occur",
+    DRAWN: "which actions and propensities the same contexts have",
     "bag": "how often actions and propensities occur, in any order",
     "hash": "their hash",
 }

@@ -549,7 +549,8 @@ def _on_registration(folds: Folds | StreamedFolds) -> list[str]:
         )
     if registration.kind == "decision":
         words.append(
-            "the ids of decisions, which folds hang on, were given without knowing rewards"
+            "the ids of decisions, which folds hang on, were given without knowing rewards, and a "
+            "decision has the same id in every file"
         )
     if not registration.drawn:
         words.append("the secret of the folds was given, not drawn: it was chosen without the rows")

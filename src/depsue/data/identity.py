@@ -2,8 +2,8 @@
 
 **Identity.** A row is named by its unit; without units by the id of its decision; without ids by
 its time, context, action and propensity; without times, or where these repeat, by its number in the
-file (as it was before rows were erased). Never by its reward, and never by anything that a user can
-choose anew without changing the rows: rows that come back with other ids are known by the sketch.
+file (as it was before rows were erased). Never by its reward. Ids can be made anew without changing
+the rows: such rows are known by the sketch as far as contexts, actions and propensities tell.
 
 **Folds.** A row's fold is a keyed hash of its identity (`keyed_hash`). The key is a secret that a
 ledger draws when it first sees the rows, so nobody can try splits until one pleases.
@@ -21,6 +21,9 @@ sample of keys of each log, in several views, none of which has the reward:
   Counts of two independent logs differ as two Poisson counts do. Counts of the same rows, sorted,
   shifted in time or thinned, differ far less. Where contexts are expected to come back (a later
   round meets the same users) counts are held against those of fresh draws in the same contexts.
+- `DRAWN`: what was drawn in each context. Where a context has one row in each of two logs, fresh
+  draws agree in action and propensity with that propensity; the same rows agree always, whatever
+  their order and ids, and however few of them came back.
 - One key of the whole log, whatever its order, where there are too few cells to count.
 """
 
@@ -36,12 +39,11 @@ import numpy as np
 
 from depsue.data.checks import FloatArray, IntArray
 from depsue.data.folds import checked_fractions, keys_of_ids
-from depsue.data.keys import mix64, row_keys
+from depsue.data.keys import Keys, keyed_hash, mix64, row_keys
 
 if TYPE_CHECKING:
     from depsue.data.logs import LoggedData
 
-Keys: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 IdentityKind: TypeAlias = Literal["unit", "decision", "time", "row"]
 
 SAMPLE = 512
@@ -54,7 +56,8 @@ DIGITS = 6
 """Propensities are compared by so many digits."""
 ORDERED = ("decision", "time", "moment", "tick", "run", "pattern")
 COUNTED = ("content", "shape")
-NAMED = ("decision", "time", "moment", "tick")
+DRAWN = "drawn"
+TIMED = ("time", "moment", "tick")
 FEWEST, LEAST, ERRORS, MOST_CHANCE = 3, 0.02, 5.0, 0.9
 """Of ordered keys two samples must have so many in common, and a share that exceeds chance by this
 much and by so many standard errors. Where chance explains more than that, a view is silent."""
@@ -64,9 +67,11 @@ larger where times say that the rows are others, for contexts come back."""
 ALIKE, ALIKE_TIMED = 0.4, 0.2
 """How much counts of two logs may differ, over what independent ones do, and count as the same
 rows: half of them at least, or two thirds where times say that they are others."""
-REPLAYED = 0.2
+REPLAYED = 0.5
 """How much counts of two logs may differ, over what fresh draws in the very same contexts do, and
-count as the same rows where contexts are expected to come back."""
+count as the same rows where contexts are expected to come back: two fifths of them at least."""
+CONTEXT_BITS, CHANCE_BITS = 40, 8
+"""Of a key of `DRAWN`: its first bits are of the context, the next ones its propensity."""
 BAG = "bag"
 """The view of a whole log, whatever its order."""
 COINCIDENCE = 30.0
@@ -74,30 +79,6 @@ COINCIDENCE = 30.0
 the whole is left out."""
 TIME_REPEATS = 0.01
 """Where time, context, action and propensity repeat more often than this, rows are numbered."""
-
-
-def keyed_hash(keys: Keys, secret: str) -> Keys:
-    """(n,) SipHash-2-4 of 64-bit keys under a secret of at least 32 hexadecimal digits.
-
-    A pseudo-random function (Aumasson & Bernstein, 2012): who does not have the secret cannot tell
-    its values from chance.
-    """
-    k0, k1 = np.frombuffer(bytes.fromhex(secret)[:16], dtype="<u8")
-    message = np.asarray(keys, dtype=np.uint64)
-    v0 = np.full(message.shape, k0 ^ np.uint64(0x736F6D6570736575))
-    v1 = np.full(message.shape, k1 ^ np.uint64(0x646F72616E646F6D))
-    v2 = np.full(message.shape, k0 ^ np.uint64(0x6C7967656E657261))
-    v3 = np.full(message.shape, k1 ^ np.uint64(0x7465646279746573))
-    for word in (message, np.full(message.shape, np.uint64(8 << 56))):
-        v3 = v3 ^ word
-        for _ in range(2):
-            v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-        v0 = v0 ^ word
-    v2 = v2 ^ np.uint64(0xFF)
-    for _ in range(4):
-        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
-    hashed: Keys = v0 ^ v1 ^ v2 ^ v3
-    return hashed
 
 
 def keyed_folds(identities: Keys, fractions: tuple[float, ...], secret: str) -> IntArray:
@@ -232,7 +213,7 @@ class LogSketch:
             keys, share = mine.common(theirs)
             if name in ORDERED:
                 chance = max(mine.chance, theirs.chance)
-                timed = timed or (name in ("time", "moment", "tick") and chance <= MOST_CHANCE)
+                timed = timed or (name in TIMED and chance <= MOST_CHANCE)
                 error = math.sqrt(chance * (1 - chance) / max(min(len(mine), len(theirs)), 1))
                 beyond = chance + max(LEAST, ERRORS * error)
                 if len(keys) >= FEWEST and chance <= MOST_CHANCE and share >= beyond:
@@ -254,6 +235,10 @@ class LogSketch:
             if fresh >= 1 - MOST_CHANCE and self._alike(other, "content", REPLAYED, fresh):
                 keys, share = mine.common(theirs)
                 shared.append((max(share, LEAST), "content", keys))
+        drawn = DRAWN in both and not declared_fresh and not (contents and timed)
+        if not shared and drawn and self._drawn_alike(other):
+            keys, share = self.views[DRAWN].common(other.views[DRAWN])
+            shared.append((max(share, LEAST), DRAWN, keys))
         if not shared and BAG in both and len(self.views[BAG].common(other.views[BAG])[0]):
             return Overlap(1.0, BAG, {})  # the same rows in another order, so named otherwise
         if not shared:
@@ -270,8 +255,8 @@ class LogSketch:
     def may_be(self, other: LogSketch) -> bool:
         """Whether nothing would tell if these were rows of another log, sorted anew and thinned.
 
-        That is so where neither times nor ids are in both, and contents are so few that counts of
-        half of the rows could agree by chance: three banners without a context, say.
+        That is so where times are not in both, and contents are so few that counts of half of the
+        rows could agree by chance: three banners without a context, say. Ids can be made anew.
 
         Args:
             other: a log that these do not overlap with, as far as samples tell.
@@ -280,14 +265,14 @@ class LogSketch:
         named = self.kind == other.kind == "unit" or any(
             max(self.views[name].chance, other.views[name].chance) <= MOST_CHANCE
             for name in both
-            if name in NAMED
+            if name in TIMED
         )
         if named or "content" not in both:
             return False
-        cells, differ = self._differ(other, "content")
-        if cells / 2 * (ALIKE - 1 - math.log(ALIKE)) >= COINCIDENCE:
+        free, differ, _ = self._differ(other, "content")
+        if free / 2 * (ALIKE - 1 - math.log(ALIKE)) >= COINCIDENCE:
             return False  # half of them would have been known again
-        return differ <= 1 + ERRORS * math.sqrt(2 / cells)
+        return differ <= 1 + ERRORS * math.sqrt(2 / max(free, 1))
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
@@ -334,21 +319,47 @@ class LogSketch:
         if both are Poisson. A log thinned to a share f of its rows differs (1 - f) / (1 + f) as
         much from the whole.
         """
-        cells, differ = self._differ(other, name)
-        differ /= fresh
+        free, differ, evenly = self._differ(other, name)
+        differ, evenly = differ / fresh, evenly / fresh
         # independent counts differ so little with a probability of exp of minus this (Chernoff)
-        unlikely = cells / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
-        return differ <= most and unlikely >= COINCIDENCE
+        unlikely = free / 2 * (differ - 1 - math.log(max(differ, 1e-300)))
+        return differ <= most and evenly <= (1 + most) / 2 and unlikely >= COINCIDENCE
 
-    def _differ(self, other: LogSketch, name: str) -> tuple[int, float]:
-        """(cells, how much counts differ over what those of independent logs do) in a view."""
+    def _differ(self, other: LogSketch, name: str) -> tuple[int, float, float]:
+        """How much counts of a view differ over what those of independent logs do.
+
+        Returns degrees of freedom (one cell has none: its count is that of the rows), how much
+        over all rows, and how much in a cell, on average: of the first a few large cells decide.
+        """
         mine, theirs = self.views[name], other.views[name]
         reach = np.uint64(min(mine.reach, theirs.reach))
         cells = np.union1d(mine.keys[mine.keys <= reach], theirs.keys[theirs.keys <= reach])
         a, b = mine.counts_of(cells), theirs.counts_of(cells)
         ratio = other.rows / self.rows
-        differ = float(((ratio * a - b) ** 2).sum() / max((ratio**2 * a + b).sum(), 1e-300))
-        return len(cells), differ
+        squares, expected = (ratio * a - b) ** 2, ratio**2 * a + b
+        differ = float(squares.sum() / max(expected.sum(), 1e-300))
+        return max(len(cells) - 1, 0), differ, float((squares / expected).mean())
+
+    def _drawn_alike(self, other: LogSketch) -> bool:
+        """Whether contexts with one row in each log agree more than fresh draws in them can.
+
+        Given the rows of one log, a fresh row in the same context agrees with a probability of its
+        propensity. So many agree by chance with one of exp of minus `COINCIDENCE` (Chernoff).
+        """
+        mine, theirs = self.views[DRAWN], other.views[DRAWN]
+        complete = np.uint64(min(mine.reach, theirs.reach) >> (64 - CONTEXT_BITS))
+        contexts, own = _alone(mine, complete)
+        others, their = _alone(theirs, complete)
+        _, at, there = np.intersect1d(contexts, others, assume_unique=True, return_indices=True)
+        if len(at) < FEWEST:
+            return False
+        agree = float((own[at] == their[there]).mean())
+        chance = max(_chances(own[at]), _chances(their[there]))
+        if agree <= chance:
+            return False
+        surprise = agree * math.log(agree / chance)
+        surprise += (1 - agree) * math.log((1 - agree) / (1 - chance)) if agree < 1 else 0.0
+        return len(at) * surprise >= COINCIDENCE
 
 
 @dataclass(frozen=True)
@@ -374,7 +385,7 @@ class SketchBuilder:
 
     def __init__(self) -> None:
         self._rows = 0
-        self._samples: dict[str, _Sample] = {}
+        self._samples = {DRAWN: _Sample(mixed=True)}
         self._tail: Keys = np.zeros(0, dtype=np.uint64)
         self._times, self._pairs = _Sample(), _Sample()
         self._parts = {name: _Sample() for name in ("time", "tick")}  # beside the time or the id
@@ -391,6 +402,7 @@ class SketchBuilder:
         actions = mix64(keys_of_ids(logs.catalogue.ids))[logs.action]
         content, propensity = _contents(logs, DIGITS), mix64(_propensities(logs, DIGITS))
         self._see("content", content, names)
+        self._see(DRAWN, _drawn(logs, content), names)
         self._propensities += float(logs.propensity.sum())
         self._see("shape", mix64(_contexts(logs) ^ propensity), {})
         pairs = mix64(actions ^ propensity)
@@ -447,11 +459,12 @@ class _Sample:
     counts: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     names: dict[str, Keys] = field(default_factory=dict)
     rows: int = 0
+    mixed: bool = False
 
     def add(self, keys: Keys, names: Mapping[str, Keys]) -> None:
-        """More rows: their keys, and what names them."""
+        """More rows: their keys, spread evenly already or not, and what names them."""
         self.rows += len(keys)
-        hashed = mix64(keys)
+        hashed = keys if self.mixed else mix64(keys)
         if len(self.keys) < SAMPLE and len(hashed) > SPARSE * SAMPLE:
             # most likely the smallest alone fill the sample, and the rest need not be sorted
             near = hashed[hashed <= np.uint64(2**64 * SPARSE // 2 * SAMPLE // len(hashed))]
@@ -507,6 +520,32 @@ def _contents(logs: LoggedData, digits: int | None = None) -> Keys:
     return mix64(mix64(contexts ^ actions) ^ _propensities(logs, digits))
 
 
+def _drawn(logs: LoggedData, contents: Keys) -> Keys:
+    """(n,) keys that sort by context: its hash, the propensity rounded up, the content's hash."""
+    contexts = mix64(_contexts(logs)) >> np.uint64(64 - CONTEXT_BITS)
+    most = 2**CHANCE_BITS - 1
+    chances = np.ceil(np.round(logs.propensity * most, 3)).clip(1, most).astype(np.uint64)
+    rest = np.uint64(64 - CONTEXT_BITS - CHANCE_BITS)
+    keys = contexts << np.uint64(CHANCE_BITS) | chances
+    drawn: Keys = keys << rest | mix64(contents) >> np.uint64(64) - rest
+    return drawn
+
+
+def _chances(drawn: Keys) -> float:
+    """The mean propensity of keys of `DRAWN`."""
+    most = 2**CHANCE_BITS - 1
+    chances: Keys = drawn >> np.uint64(64 - CONTEXT_BITS - CHANCE_BITS) & np.uint64(most)
+    return float(chances.astype(np.float64).mean() / most)
+
+
+def _alone(view: SketchView, complete: np.uint64) -> tuple[Keys, Keys]:
+    """Contexts below a limit that have one row each, and the keys of these rows."""
+    of = view.keys >> np.uint64(64 - CONTEXT_BITS)
+    contexts, first, which = np.unique(of, return_index=True, return_inverse=True)
+    alone = (np.bincount(which, view.counts) == 1) & (contexts < complete)
+    return contexts[alone], view.keys[first[alone]]
+
+
 def _contexts(logs: LoggedData) -> Keys:
     return row_keys(logs.contexts + np.float32(0))[logs.context]  # -0 is 0
 
@@ -547,24 +586,6 @@ def _patterns(keys: Keys) -> Keys:
         back = gap[place : place + n]
         mixed = mix64(mixed ^ np.where(back <= place, back, 0).astype(np.uint64))
     return mixed
-
-
-def _sip_round(v0: Keys, v1: Keys, v2: Keys, v3: Keys) -> tuple[Keys, Keys, Keys, Keys]:
-    v0 = v0 + v1
-    v1 = _rotated(v1, 13) ^ v0
-    v0 = _rotated(v0, 32)
-    v2 = v2 + v3
-    v3 = _rotated(v3, 16) ^ v2
-    v0 = v0 + v3
-    v3 = _rotated(v3, 21) ^ v0
-    v2 = v2 + v1
-    v1 = _rotated(v1, 17) ^ v2
-    v2 = _rotated(v2, 32)
-    return v0, v1, v2, v3
-
-
-def _rotated(values: Keys, bits: int) -> Keys:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
 
 
 def _text(keys: Keys) -> str:

@@ -6,11 +6,13 @@ of u contexts, not for each of n rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from depsue.data.checks import Array, FloatArray, IntArray, Mask
+
+Keys: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
 def distinct_rows(matrix: FloatArray) -> tuple[FloatArray, IntArray]:
@@ -98,3 +100,45 @@ def mix64(values: Any) -> np.ndarray[Any, np.dtype[np.uint64]]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def keyed_hash(keys: Keys, secret: str) -> Keys:
+    """(n,) SipHash-2-4 of 64-bit keys under a secret of at least 32 hexadecimal digits.
+
+    A pseudo-random function (Aumasson & Bernstein, 2012): who does not have the secret cannot tell
+    its values from chance.
+    """
+    k0, k1 = np.frombuffer(bytes.fromhex(secret)[:16], dtype="<u8")
+    message = np.asarray(keys, dtype=np.uint64)
+    v0 = np.full(message.shape, k0 ^ np.uint64(0x736F6D6570736575))
+    v1 = np.full(message.shape, k1 ^ np.uint64(0x646F72616E646F6D))
+    v2 = np.full(message.shape, k0 ^ np.uint64(0x6C7967656E657261))
+    v3 = np.full(message.shape, k1 ^ np.uint64(0x7465646279746573))
+    for word in (message, np.full(message.shape, np.uint64(8 << 56))):
+        v3 = v3 ^ word
+        for _ in range(2):
+            v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+        v0 = v0 ^ word
+    v2 = v2 ^ np.uint64(0xFF)
+    for _ in range(4):
+        v0, v1, v2, v3 = _sip_round(v0, v1, v2, v3)
+    hashed: Keys = v0 ^ v1 ^ v2 ^ v3
+    return hashed
+
+
+def _sip_round(v0: Keys, v1: Keys, v2: Keys, v3: Keys) -> tuple[Keys, Keys, Keys, Keys]:
+    v0 = v0 + v1
+    v1 = _rotated(v1, 13) ^ v0
+    v0 = _rotated(v0, 32)
+    v2 = v2 + v3
+    v3 = _rotated(v3, 16) ^ v2
+    v0 = v0 + v3
+    v3 = _rotated(v3, 21) ^ v0
+    v2 = v2 + v1
+    v1 = _rotated(v1, 17) ^ v2
+    v2 = _rotated(v2, 32)
+    return v0, v1, v2, v3
+
+
+def _rotated(values: Keys, bits: int) -> Keys:
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))

@@ -37,8 +37,8 @@ from depsue.data.checks import (
 from depsue.data.folds import fold_of, keys_of_ids
 from depsue.data.frames import columns_of, rows_of_frame
 from depsue.data.hashes import logs_hash
-from depsue.data.identity import Keys, LogSketch
-from depsue.data.keys import compacted, distinct_ids, distinct_rows
+from depsue.data.identity import LogSketch
+from depsue.data.keys import Keys, compacted, distinct_ids, distinct_rows
 from depsue.data.lists import candidates_of
 from depsue.data.open_bandit import NAMES, rows_of_feedback
 from depsue.data.requests import (

@@ -29,13 +29,12 @@ from depsue.data.folds import checked_fractions, keys_of_ids
 from depsue.data.hashes import HashedRows, Indexed, rows_hash
 from depsue.data.identity import (
     IdentityKind,
-    Keys,
     LogSketch,
     SketchBuilder,
     identities,
     keyed_folds,
 )
-from depsue.data.keys import distinct_ids, distinct_rows, mix64, row_keys
+from depsue.data.keys import Keys, distinct_ids, distinct_rows, mix64, row_keys
 from depsue.data.logs import NOT_AN_ID, ONE_ROW, LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import (

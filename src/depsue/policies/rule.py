@@ -91,7 +91,7 @@ class ByRule(BasePolicy):
     def probabilities(self, contexts: FloatArray) -> FloatArray:
         out = np.array(whole(self.old, contexts), dtype=np.float64)
         u = self.rule(contexts)[:, self._support] / int(self._support.sum())
-        out *= 1 - u.sum(axis=1, keepdims=True)
+        out *= np.maximum(1 - u.sum(axis=1, keepdims=True), 0.0)  # rounding
         out[:, self._support] += u
         return out
 
