@@ -24,7 +24,7 @@ from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.diagnostics.propensities import require_propensities
 from depsue.diagnostics.propensity_report import PropensityReport
-from depsue.errors import is_real, require, require_settings, short
+from depsue.errors import PolicyError, is_real, require, require_settings, short
 from depsue.exploration.assumed import RungForecast, by_rung
 from depsue.exploration.learning import Fit
 from depsue.exploration.parts import Candidate, Tilt
@@ -322,12 +322,8 @@ def plan(
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
     if not isinstance(logs, LoggedData):
-        require(
-            items is not None,
-            "a plan of a file or a frame needs its items",
-            found=f"{type(logs).__name__} without items",
-            cure="plan(logs, items=...): a file or a frame with one row per item",
-        )
+        cure = "plan(logs, items=...): a file or a frame with one row per item"
+        require(items is not None, "a plan of a file or a frame needs its items", cure=cure)
         logs = read_logs(logs, items, mapping)
     require_plannable(settings, logs.r_max)
     require(
@@ -342,6 +338,9 @@ def plan(
         found=short(campaign),
         cure="name it as its certificates shall",
     )
+    ok = logging_policy is None or hasattr(logging_policy, "distributions")
+    require(ok, "logging_policy must be a policy", found=short(logging_policy), error=PolicyError)
+    require(fit is None or callable(fit), "fit must be a function of rows", found=short(fit))
     if registration is None:
         registration = Reads(secret=rng.secret(0, "plan")).register(logs, settings.fractions)
     pi0 = known_by(logs) if logging_policy is None else logging_policy

@@ -157,14 +157,14 @@ def _brought(catalogue: Catalogue, candidates: Candidates) -> NamedPolicy:
         "the probability of the item that was shown alone",
         error=DataError,
     )
-    shown = catalogue.novel[candidates.items] & (candidates.pi0 > 0)
+    pi0 = np.zeros(0) if candidates.pi0 is None else candidates.pi0
+    shown = np.flatnonzero(catalogue.novel[candidates.items] & (pi0 > 0))
+    place = int(shown[0]) if len(shown) else 0
     require(
-        not shown.any(),
+        not len(shown),
         "pi0 must not show a novel item",
-        found=f"item {catalogue.ids[candidates.items[shown.argmax()]].item()!r} with probability "
-        f"{candidates.pi0[shown.argmax()]:.6g}"
-        if shown.any()
-        else "",
+        found=f"item {catalogue.ids[candidates.items[place]].item()!r} with probability "
+        f"{pi0[place]:.6g}",
         cure="mark the item as not novel, in a column novel of the items file; without one, items "
         "that were never logged are taken for novel",
         error=PolicyError,
