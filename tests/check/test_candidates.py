@@ -255,3 +255,21 @@ def test_no_share_is_named_that_could_not_be_kept(table: pl.DataFrame) -> None:
         left.with_columns(of_all=pl.Series(certain)), mapping=MAPPING).findings}  # fmt: skip
     assert "give the rows" in found["candidates-removed"].cure
     assert "--kept" not in found["candidates-removed"].cure
+
+
+def test_what_create_would_refuse_is_found(table: pl.DataFrame, tmp_path: Path) -> None:
+    ids = pl.DataFrame({"id": ITEMS, "novel": ITEMS == "new"})
+    vectors = [[0.1, 0.2]] * 6
+    for wrong in ([0.1], [0.1, float("nan")]):
+        path = tmp_path / "items.parquet"
+        ids.with_columns(embedding=pl.Series([*vectors[:5], wrong])).write_parquet(path)
+        found = {seen.name: seen for seen in check_logs(Source.of(table), path, MAPPING).findings}
+        assert found["items-features"].severity == "error" and found["items-features"].cure
+    for late in (
+        pl.col("at").dt.offset_by("9000d"),
+        pl.col("at").dt.epoch("ms"),  # taken for seconds
+    ):
+        report = check(table.with_columns(at=late), mapping=replace(MAPPING, window=3600.0))
+        found = {seen.name: seen for seen in report.findings}
+        assert "numbers are seconds" in found["times-window"].cure and not report.usable
+    assert "times-window" not in names(check(table, mapping=replace(MAPPING, window=3600.0)))

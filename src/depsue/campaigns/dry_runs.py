@@ -224,7 +224,10 @@ class Rehearsal:
             "them was read here."
         ]
         if self.likely is not None:
-            lines.append(f"{self.likely:.1%} is the highest share of new items likely to pass.")
+            lines.append(
+                f"{self.likely:.1%} is the highest share of new items likely to pass, by what "
+                "these rows earned; train names another, by its reward model."
+            )
         shown = _spread(len(self.novelties), 6)
         lines += [
             f"  {self.novelties[place]:>6.1%} new items: {_percent(self.chances[place])}"

@@ -44,12 +44,14 @@ from depsue.check.guess import guess_mapping, read_or_guess
 from depsue.check.report import CheckFinding, CheckReport, LogFacts, Outlook
 from depsue.check.rules import (
     candidate_rules,
+    item_feature_rules,
     item_rules,
     may_be_missing,
     row_rules,
     shown_ids,
     support_rules,
     unknown_candidates,
+    window_rules,
 )
 from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_ids
@@ -176,6 +178,8 @@ def _parts(
         *row_rules(source, counts, mapping),
         *support_rules(counts, mapping),
         *candidate_rules(counts, mapping),
+        *window_rules(source, counts, mapping),
+        *(item_feature_rules(items, id) if isinstance(known, KnownItems) else ()),
     )
     by_item = counts.candidates is None and counts.one_propensity_each()
     yield CheckPart(rules, _versions(counts), _facts(source, counts, mapping), by_item)

@@ -13,10 +13,12 @@ from depsue.check.counting import LEAST, LogCounts, PropensityCounts
 from depsue.check.report import CheckFinding, Severity
 from depsue.data.checks import FILL
 from depsue.data.dsjson import BadLine
+from depsue.data.items import require_features
 from depsue.data.logs import NOT_AN_ID, ONE_ROW
-from depsue.data.mapping import LogMapping
-from depsue.data.reading import Source
+from depsue.data.mapping import LogMapping, in_units
+from depsue.data.reading import Source, count_rows
 from depsue.data.tables import listed_names
+from depsue.errors import DataError
 from depsue.plural import counted, plural
 
 if TYPE_CHECKING:
@@ -30,6 +32,28 @@ NEVER_BY_CHANCE = 30.0
 """An item that should have been shown so often is missing by chance with a probability of e^-30."""
 LEAST_EFFECTIVE = 0.01
 """The effective sample size should be this share of the rows."""
+
+
+def item_feature_rules(items: Any, id: str | None) -> Iterator[CheckFinding]:
+    """Features of the items that cannot be read."""
+    try:
+        require_features(items, id)
+    except DataError as problem:
+        yield CheckFinding.of("items-features", problem)
+
+
+def window_rules(source: Source, counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:
+    """Times after which no reward can be complete yet."""
+    if mapping.window is None or counts.times is None:
+        return
+    if not count_rows(source, mapping.taken_in()):
+        yield CheckFinding(
+            "times-window",
+            "error",
+            f"some rows must be older than the reward window, {in_units(mapping.window)}",
+            f"times from {counts.times[0]} to {counts.times[1]}",
+            "wait, or correct the column of times: numbers are seconds since 1970",
+        )
 
 
 def row_rules(source: Source, counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:

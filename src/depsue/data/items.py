@@ -15,7 +15,7 @@ import numpy as np
 
 from depsue.data.catalogue import Catalogue
 from depsue.data.checks import Mask, as_column, naming
-from depsue.data.frames import flag_column
+from depsue.data.frames import feature_matrix, flag_column
 from depsue.data.tables import (
     collected,
     features_of,
@@ -136,6 +136,17 @@ def _labels(table: pl.DataFrame, named: Sequence[str]) -> dict[str, Any]:
         name: table[column].cast(pl.String).fill_null("").to_numpy().astype(str)
         for name, column in columns.items()
     }
+
+
+def require_features(items: str | Path | Any, id: str | None = None) -> None:
+    """Refuse numbers and lists of numbers that cannot be features."""
+    frame, path = table_of(items)
+    names = names_in(frame, path)
+    flags = (_key(names, id, path), "novel", "withdrawn")
+    table = collected(frame, names, path, MOST_ITEMS)
+    for name in names:
+        if name not in flags and not unnamed(name) and is_numeric(table[name]):
+            feature_matrix({name: table[name]})
 
 
 def whole_ids(ids: pl.Series) -> pl.Series:
