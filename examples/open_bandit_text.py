@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from open_bandit_known import BOUNDS, DELTA, FLOOR, Cell, Truth
 from open_bandit_walk import Walk
 
-from depsue.exploration.plan import about_rows
+from depsue.exploration.rows_needed import about_rows
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

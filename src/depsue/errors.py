@@ -20,6 +20,7 @@ A message states the rule, then the value that broke it, then the cure.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -153,6 +154,16 @@ def require_settings(settings: object, kind: type) -> None:
         f"settings must be {kind.__name__}",
         found=short(settings),
         cure=f"pass {kind.__name__}(...)",
+    )
+
+
+def require_path(value: object, what: str) -> None:
+    """Refuse what is no path, before a file is looked for."""
+    require(
+        isinstance(value, str | os.PathLike) and not isinstance(value, bytes),
+        f"{what} is named by a path",
+        found=f"{type(value).__name__} {short(value)}",
+        cure="pass text or a pathlib.Path",
     )
 
 

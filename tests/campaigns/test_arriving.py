@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,20 @@ import numpy as np
 import polars as pl
 import pytest
 
+from depsue.campaigns import CampaignSettings, create
 from depsue.campaigns.files import CampaignFiles
 from depsue.campaigns.observing import changed_items
+from depsue.data import Candidates
 from depsue.data.catalogue import Catalogue
 from depsue.data.items import read_items
 from depsue.data.mapping import LogMapping
+from depsue.data.requests import Requests
+from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError
+from depsue.exploration.settings import ExploreSettings
+from depsue.policies import ChosenPolicy, Mixture, OrElse, RestrictedPolicy, Uniform
+from depsue.rewards import RewardSettings
+from depsue.shop import Shop, ShopSettings
 
 BRANDS = ["acme", "bolt", "acme", "bolt", "acme", "bolt"]
 
@@ -78,3 +87,50 @@ def test_files_of_older_versions_go_by_the_number_of_features(before: Catalogue)
         pl.DataFrame(before.features, schema=[f"c{k}" for k in range(5)])
     )
     assert changed_items(old, same, None).catalogue.hash == before.hash
+
+
+def test_items_arrive_where_pi0_is_known_by_what_it_chose(tmp_path: Path) -> None:
+    """The next round is trained on policies that know fewer items, and rest on pi0's choice."""
+    shop = Shop(
+        ShopSettings(requests=80, users=30, items=30, new=4, arrivals=0, retrieved=10, d=3),
+        known="chosen",
+        seed=2,
+    )
+    explore = ExploreSettings(deployments=2, rewards=RewardSettings(members=1, max_epochs=1))
+    pi0, items = shop.logging_policy, tmp_path / "items.parquet"
+    write_logs(shop.deploy(pi0, 6000, round=0), tmp_path / "0.parquet")
+    write_items(shop.catalogue, items)
+    campaign = create("shop", tmp_path / "0.parquet", items, pi0="chosen", by="ana",
+                      settings=CampaignSettings(explore), home=tmp_path / "home")  # fmt: skip
+    campaign.train()
+    campaign.certify()
+    policy = campaign.policy(1, campaign.deploy().policy_hash)
+    served = shop.deploy(policy, 6000, round=1)
+    write_logs(served, tmp_path / "1.parquet")
+    more = pl.read_parquet(items)
+    more = pl.concat([more, more.tail(1).with_columns(id=pl.lit("item-of-today"))])
+    campaign.observe(tmp_path / "1.parquet", items=more)
+    catalogue = campaign.files.items(1)
+    assert catalogue.ids[-1] == "item-of-today" and catalogue.novel[-1]
+    wider, rows = campaign.widened(policy, catalogue), campaign.logs(1)
+    assert wider.rests_on_choice and wider.n_actions == len(catalogue)
+    few = replace(rows, catalogue=catalogue).take(slice(0, 500))
+    same = served.take(slice(0, 500))
+    np.testing.assert_allclose(wider.pi0_share(few.requests), policy.pi0_share(same.requests))
+    for name in ("row_probabilities", "drawn_probabilities"):
+        np.testing.assert_allclose(getattr(wider, name)(few), getattr(policy, name)(same))
+    np.testing.assert_allclose(wider.drawn_probabilities(few), few.propensity)
+    campaign.train()
+    assert campaign.certify().state in ("passed", "failed")
+
+
+def test_what_is_withdrawn_is_not_drawn_beside_pi0s_choice() -> None:
+    sets = Candidates.of_lists([[0, 1, 2], [1, 2], [2]])
+    requests = Requests(np.zeros((3, 1)), sets)
+    new = np.array([False, True, True])
+    mixed = Mixture([ChosenPolicy(3), OrElse(Uniform(new), ChosenPolicy(3))], [0.5, 0.5])
+    left = RestrictedPolicy(mixed, np.array([True, True, False, True]))  # a fourth came
+    share, g = left.pi0_share(requests), left.besides_pi0(requests)
+    np.testing.assert_allclose(share + g.sum(axis=1), 1.0)
+    np.testing.assert_allclose(share, [0.5, 0.5, 1.0])
+    np.testing.assert_allclose(g[0], [0.0, 0.5, 0.0])

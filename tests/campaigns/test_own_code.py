@@ -14,12 +14,13 @@ import pytest
 from typer.testing import CliRunner
 
 from depsue import plan
-from depsue.campaigns import CampaignSettings, create
+from depsue.campaigns import CampaignSettings, create, load_export, open_home
 from depsue.check import check_logs
 from depsue.cli.main import app
 from depsue.data.writing import write_items, write_logs
 from depsue.errors import ConfigError, DepsueError, ModelMissing
 from depsue.exploration.settings import ExploreSettings
+from depsue.policies import load
 from depsue.rewards import RewardSettings
 from depsue.scores import imported, tables_in
 from depsue.shop import Shop, ShopSettings
@@ -133,12 +134,22 @@ def test_frames_everywhere(folder: Path) -> None:
 @pytest.mark.parametrize("wrong", [3, None, "text", [1, 2], object(), b"x", {"a": 1}])
 def test_what_is_no_frame_is_refused_with_a_cure(folder: Path, wrong: Any) -> None:
     items = pl.read_parquet("items.parquet")
+    other: Any = 0 if wrong is None else wrong
     for call in (
         lambda: plan(wrong, FAST, items=items),
         lambda: plan("logs.parquet", FAST, items=wrong),
         lambda: check_logs(wrong, items),
         lambda: create("x", wrong, items, pi0="logged", by="ana"),
         lambda: create("x", "logs.parquet", wrong, pi0="logged", by="ana"),
+        lambda: plan("logs.parquet", FAST, items=items, mapping=other),
+        lambda: plan("logs.parquet", FAST, items=items, logging_policy=other),
+        lambda: plan("logs.parquet", FAST, items=items, fit=other),
+        lambda: create("x", "logs.parquet", items, pi0=other, by="ana"),
+        lambda: create("x", "logs.parquet", items, pi0="logged", by="ana", settings=other),
+        lambda: create("x", "logs.parquet", items, pi0="logged", by="ana", novel=other),
+        lambda: open_home(wrong),
+        lambda: load(wrong),
+        lambda: load_export(wrong),
     ):
         with pytest.raises(DepsueError) as problem:  # never a raw exception
             call()

@@ -15,6 +15,8 @@ from depsue.data.checks import FloatArray
 from depsue.errors import ConfigError
 from depsue.exploration import ExploreSettings, explore
 from depsue.exploration.assumed import RungReport, check_rung
+from depsue.exploration.plan import plan
+from depsue.pages.plan_report import sections
 from depsue.policies import Mixture, OwnPolicy, ScoreTable, Uniform
 from depsue.rewards import RewardSettings
 from depsue.testing.bounds import binomial_tail
@@ -159,3 +161,20 @@ def test_true_or_not_the_certificate_says_what_it_rests_on() -> None:
 def test_limits_of_exposure_do_not_go_with_a_rule_for_each_item() -> None:
     with pytest.raises(ConfigError, match="it has no limits of exposure"):
         replace(QUICK, least=0.001)
+
+
+def test_a_plan_shows_the_ladder_rung_by_rung() -> None:
+    world = synthetic_world(SHOP, seed=0)
+    logs = world.deploy(world.logging_policy, 20_000, round=0)
+    settings = replace(QUICK, deployments=1)
+    found = plan(logs, settings, logging_policy=world.logging_policy)
+    nothing, alike = found.ladder
+    assert (nothing.rung, alike.rung) == ("nothing", "exchangeable")
+    assert alike.novelty == found.pick.novelty > nothing.novelty
+    assert any("new items are drawn like old ones" in words for words in found.assumptions)
+    assert found.as_json()["ladder"][1]["words"] == "if new items are drawn like old ones"
+    (_, sentences), *_ = sections(found, ())
+    assert sentences[1].startswith("exchangeable: ")
+    assert (
+        plan(logs, replace(settings, assume=()), logging_policy=world.logging_policy).ladder == ()
+    )

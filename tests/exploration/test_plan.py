@@ -13,8 +13,9 @@ from depsue.data.logs import LoggedData
 from depsue.errors import ConfigError, DataError
 from depsue.exploration import ExploreSettings
 from depsue.exploration.headroom import independent_values
-from depsue.exploration.plan import Plan, about_rows, plan, require_plannable
+from depsue.exploration.plan import Plan, plan, require_plannable
 from depsue.exploration.round import RoundInputs, look_ahead
+from depsue.exploration.rows_needed import about_rows
 from depsue.promises import Floor, Promise
 from depsue.protocols import RewardModel
 from depsue.rewards import RewardSettings, fit_linear

@@ -22,7 +22,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
 from depsue.diagnostics.drawn_by import require_drawn_by
-from depsue.errors import require
+from depsue.errors import require, require_path, require_settings
 from depsue.exploration.rounds import require_countable
 from depsue.exploration.settings import ExploreSettings
 from depsue.ledger import Ledger, open_ledger
@@ -41,6 +41,7 @@ def open_home(home: str | Path, ledger: str | None = None, *, create: bool = Fal
         ledger: another address, such as postgresql://...
         create: whether to make it where there is none.
     """
+    require_path(home, "the folder of all campaigns")
     if ledger is not None:
         return open_ledger(ledger, create=create)
     if create:
@@ -85,8 +86,10 @@ def create(
         home: the folder of all campaigns.
         ledger: where it is remembered; None is `ledger.db` in `home`.
     """
-    settings, files = settings or CampaignSettings(), CampaignFiles(home, name)
-    assume = settings.explore.assume
+    settings = CampaignSettings() if settings is None else settings
+    require_settings(settings, CampaignSettings)
+    require_path(home, "the folder of all campaigns")
+    files, assume = CampaignFiles(home, name), settings.explore.assume
     logs = files.kept(0, logs)
     first = _taken_in(logs, items, pi0, mapping, novel, id, _Window(window, now, files), assume)
     explore = replace(settings.explore, assume=first.assume)

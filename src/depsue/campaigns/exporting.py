@@ -24,7 +24,7 @@ from depsue.data.mapping import LogMapping, read_mapping, write_mapping
 from depsue.data.reading import contexts_of
 from depsue.data.requests import Requests
 from depsue.data.writing import write_items
-from depsue.errors import FileError, require, short
+from depsue.errors import FileError, require, require_path, short
 from depsue.files import write_file
 from depsue.policies import BasePolicy, load
 from depsue.savable import POLICY, Savable, hash_of, required_hash
@@ -210,6 +210,7 @@ class _FactsFile:
 
 def load_export(folder: str | Path, *, outside: Mapping[str, Scores] | None = None) -> Export:
     """What `depsue campaign export` wrote; damaged or edited files are refused."""
+    require_path(folder, "an export")
     place = Path(folder)
     facts = _facts_in(place)
     policy = load(place / "policy", outside=outside)

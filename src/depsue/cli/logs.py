@@ -487,8 +487,7 @@ def show_before_logs(
     wish: float, rate: float, spread: float, settings: ExploreSettings, r_max: float
 ) -> None:
     """The table of rows that wished levels need, under assumptions."""
-    from depsue.exploration.plan import about_rows
-    from depsue.exploration.rows_needed import CERTIFYING, Assumed, rows_before_logs
+    from depsue.exploration.rows_needed import CERTIFYING, Assumed, about_rows, rows_before_logs
 
     rows = rows_before_logs(wish, Assumed(rate, spread), settings, r_max)
     spreads = [width for width in (spread / 2, spread, 2 * spread) if width <= 2]

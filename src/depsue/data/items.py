@@ -79,6 +79,12 @@ def read_items(
             their values of then.
         labels: columns that declared assumptions speak of, kept as text beside the features.
     """
+    require(
+        novel is None or (isinstance(novel, Sequence) and not isinstance(novel, str | bytes)),
+        "novel items are listed by their ids",
+        found=f"{type(novel).__name__} {short(novel)}",
+        cure='novel=["tea", "milk"]; None takes the column novel',
+    )
     frame, path = table_of(items)
     names = names_in(frame, path)
     key = _key(names, id, path)

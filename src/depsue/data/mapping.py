@@ -65,7 +65,7 @@ from typing import Any
 
 from depsue.data.checks import require_r_max
 from depsue.data.lists import GivenAs
-from depsue.errors import FileError, is_real, is_whole, require, short
+from depsue.errors import FileError, is_real, is_whole, require, require_path, short
 from depsue.files import write_synced
 
 MOST_COLUMNS = 10_000
@@ -445,6 +445,7 @@ def read_mapping(path: str | Path) -> LogMapping:
 def mapping_table(path: str | Path) -> dict[str, Any]:
     """The tables of a mapping's TOML file, as they stand there."""
     rule = "a mapping must be a TOML file that can be read"
+    require_path(path, "a mapping")
     try:
         size = Path(path).stat().st_size
         found, cure = f"{size:,} in {path}", "declare fewer columns and values"

@@ -21,13 +21,13 @@ rung. "Nothing refutes it" is no proof; `smallest` says which fall would have be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from depsue import rng
-from depsue.assumptions import EXCHANGEABLE, GROUPS, PROXIES, Rung
+from depsue.assumptions import EXCHANGEABLE, GROUPS, NOTHING, PROXIES, Rung
 from depsue.bounds import Betting
 from depsue.certificates import AssumedRung, Folds, ItemSplit, Registration, rule_of
 from depsue.certificates.assumed import item_draw, mass_by_proxy, require_one_row_a_unit
@@ -383,6 +383,43 @@ def _promising(
     shares = np.linspace(0.0, share, 21)
     values = 1 + gain - shares * (reach * (1 + gain) - f)
     return float(worth(settings.objective, values, shares * reach).max())
+
+
+@dataclass(frozen=True)
+class RungForecast:
+    """What a plan finds on one rung of the ladder.
+
+    Args:
+        rung: as it is declared; "nothing" for the strictest.
+        words: what it says, for anybody.
+        novelty, value: of the pick; value relative to V(pi0).
+    """
+
+    rung: str
+    words: str
+    novelty: float
+    value: float
+
+    def __str__(self) -> str:
+        """In a sentence."""
+        return (
+            f"{self.rung}: {self.novelty:.1%} new items at {self.value:.3f} of V(pi0), {self.words}"
+        )
+
+
+def by_rung(
+    declared: Sequence[Rung], pick: Callable[[tuple[Rung, ...]], tuple[float, float]]
+) -> tuple[RungForecast, ...]:
+    """The ladder, the strictest rung first; () where nothing is declared.
+
+    Args:
+        declared: the rungs.
+        pick: novelty and value that are likely where these are assumed.
+    """
+    if not declared:
+        return ()
+    nothing = RungForecast(NOTHING, "whatever new items are worth", *pick(()))
+    return (nothing, *(RungForecast(str(r), r.in_words, *pick((r,))) for r in declared))
 
 
 RUNG_DELTA = 0.01

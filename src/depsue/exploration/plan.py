@@ -17,13 +17,15 @@ from typing import Any, Literal
 import numpy as np
 
 from depsue import codec, rng
+from depsue.assumptions import Rung
 from depsue.certificates import Reads, Registration, three_folds, words_on_units
 from depsue.check import read_logs
 from depsue.data.logs import LoggedData, joined
 from depsue.data.mapping import LogMapping
 from depsue.diagnostics.propensities import require_propensities
 from depsue.diagnostics.propensity_report import PropensityReport
-from depsue.errors import is_real, require, require_settings, short
+from depsue.errors import PolicyError, is_real, require, require_settings, short
+from depsue.exploration.assumed import RungForecast, by_rung
 from depsue.exploration.learning import Fit
 from depsue.exploration.parts import Candidate, Tilt
 from depsue.exploration.round import FrozenCandidate, Prospect, RoundInputs, look_ahead
@@ -32,6 +34,7 @@ from depsue.exploration.rows_needed import (
     MoreRows,
     RowsAhead,
     RowsNeeded,
+    about_rows,
     require_wish,
 )
 from depsue.exploration.settings import ExploreSettings, in_words
@@ -153,6 +156,7 @@ class Plan:
         declared: assumptions of the one who plans, a sentence each.
         promises: each promise at the pick.
         candidate: what the round would put to the test. Not in the JSON.
+        ladder: the pick on each declared rung and on none; () where nothing is declared.
     """
 
     campaign: str
@@ -176,6 +180,7 @@ class Plan:
     promises: tuple[PromiseForecast, ...]
     candidate: FrozenCandidate = field(repr=False, compare=False)
     declared: tuple[str, ...] = ()
+    ladder: tuple[RungForecast, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """JSON values: every field but the candidate, and the sentences."""
@@ -245,6 +250,7 @@ class Plan:
             for promise in self.settings.promises
             if promise.reward is not None
         ]
+        assumed = self.candidate.rules.assumed
         worthless = (
             "new items count by their own rewards, as far as they were shown"
             if self.novel_shown
@@ -260,7 +266,7 @@ class Plan:
             else f"rows are independent draws: {self.certifying:,.0f} of them are left to certify "
             "with",
             *(words_on_units(self.settings.units) if self.units else ()),
-            worthless,
+            *((worthless,) if assumed is None else assumed.rung.words),
             "what is served meets the same users and rewards as the logs",
             f"the certificate is asked for once, in the campaign {self.campaign!r}, on rows that "
             "this plan has not read; a plan promises nothing",
@@ -280,16 +286,6 @@ def _why_enough(pick: Point, settings: ExploreSettings) -> str:
         f"{why}; the bound on its value is likely to lie {pick.headroom:.1%} of V(pi0) above the "
         "floor" + (f" in the promise that binds, {pick.binds!r}" if several else "") + ", or more"
     )
-
-
-def about_rows(rows: float | None) -> str:
-    """A number of rows to two digits, for it is no better known."""
-    if rows is None:
-        return "no number"
-    if rows < 1:
-        return "0"
-    step = 10 ** max(int(np.floor(np.log10(rows))) - 1, 0)
-    return f"{int(np.ceil(rows / step) * step):,}"
 
 
 def plan(
@@ -326,12 +322,8 @@ def plan(
     settings = settings or ExploreSettings()
     require_settings(settings, ExploreSettings)
     if not isinstance(logs, LoggedData):
-        require(
-            items is not None,
-            "a plan of a file or a frame needs its items",
-            found=f"{type(logs).__name__} without items",
-            cure="plan(logs, items=...): a file or a frame with one row per item",
-        )
+        cure = "plan(logs, items=...): a file or a frame with one row per item"
+        require(items is not None, "a plan of a file or a frame needs its items", cure=cure)
         logs = read_logs(logs, items, mapping)
     require_plannable(settings, logs.r_max)
     require(
@@ -346,6 +338,9 @@ def plan(
         found=short(campaign),
         cure="name it as its certificates shall",
     )
+    ok = logging_policy is None or hasattr(logging_policy, "distributions")
+    require(ok, "logging_policy must be a policy", found=short(logging_policy), error=PolicyError)
+    require(fit is None or callable(fit), "fit must be a function of rows", found=short(fit))
     if registration is None:
         own = Reads(secret=rng.secret(0, "plan"))
         registration = own.register(logs, settings.fractions)
@@ -359,9 +354,8 @@ def plan(
     for promise in settings.promises:
         promise.rows(joined([folds.learn, folds.select]))  # refused before the work
     watch("propensities", 0, 1, "")
-    report = require_propensities(
-        folds.learn, folds.select, logging_policy=logging_policy, within=settings.factor
-    )
+    learn, select, within = folds.learn, folds.select, settings.factor
+    report = require_propensities(learn, select, logging_policy=logging_policy, within=within)
     watch("propensities", 1, 1, "nothing refutes them")
     return plan_round(
         RoundInputs(folds, logging_policy),
@@ -442,7 +436,15 @@ def plan_round(
         candidate=prospect.frozen(),
     )
     watch("frontier", 1, 1, "")
-    return planned
+
+    def pick(assume: tuple[Rung, ...]) -> tuple[float, float]:
+        own, other = prospect, replace(settings, assume=assume)
+        if other != settings:
+            own = look_ahead(inputs, other, seed=seed, fit=fit, watch=watch)
+        point = _Planner(own).pick
+        return point.novelty, point.value
+
+    return replace(planned, ladder=by_rung(settings.assume, pick))
 
 
 def require_plannable(settings: ExploreSettings, r_max: float) -> None:

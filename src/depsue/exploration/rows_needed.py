@@ -349,3 +349,13 @@ def require_wish(level: float, settings: ExploreSettings) -> None:
         found=short(level),
         cure="0.10 asks for one decision in ten; --max-novelty raises the limit",
     )
+
+
+def about_rows(rows: float | None) -> str:
+    """A number of rows to two digits, for it is no better known."""
+    if rows is None:
+        return "no number"
+    if rows < 1:
+        return "0"
+    step = 10 ** max(int(np.floor(np.log10(rows))) - 1, 0)
+    return f"{int(np.ceil(rows / step) * step):,}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from depsue import codec
-from depsue.exploration.plan import Plan, Point, about_rows
+from depsue.exploration.plan import Plan, Point
+from depsue.exploration.rows_needed import about_rows
 from depsue.exploration.settings import ExploreSettings
 from depsue.pages.drawing import (
     WIDE,
@@ -243,6 +244,7 @@ def sections(plan: Plan, notes: Sequence[str]) -> list[tuple[str, list[str]]]:
         f"{tested.mean:.4f} and lower bound {tested.bound:.4f}, which must not exceed 1"
     ]  # fmt: skip
     return [
+        ("The ladder of assumptions", [str(rung) for rung in plan.ladder]),
         ("Rows for a wished novelty", [*rows, f"rests on {plan.needed_rests_on}"]),
         ("Reward model", [plan.model]),
         ("Propensities", propensities),

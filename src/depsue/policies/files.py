@@ -11,7 +11,7 @@ from typing import cast
 
 from depsue import artifacts
 from depsue.data.catalogue import Catalogue
-from depsue.errors import FileError, PolicyError, require, short
+from depsue.errors import FileError, PolicyError, require, require_path, short
 from depsue.policies.base import BasePolicy
 from depsue.savable import POLICY, described, rebuilt
 from depsue.scores import Scores
@@ -55,6 +55,7 @@ def load(
     positions in the catalogue and would come out as other items. `outside` hands in the callables
     that were saved by name (`depsue.scores.ExternalModel`).
     """
+    require_path(folder, "a saved policy")
     kind, settings, arrays = artifacts.read(folder, family=POLICY)
     saved_for = settings.get("catalogue")
     require(

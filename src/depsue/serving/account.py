@@ -38,9 +38,10 @@ from depsue.data.identity import IdentityKind, id_identities, keyed_folds
 from depsue.plural import counted
 from depsue.promises import Promise
 from depsue.serving.joining import rewards_by_rule, used_reward
+from depsue.serving.kinds import as_text
 from depsue.serving.monitor import AHEAD, FEWEST, MOST
 from depsue.serving.schema import decisions
-from depsue.serving.served import ServedPolicy, as_text, what_serves
+from depsue.serving.served import ServedPolicy, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import StopFile, StopSet
 from depsue.serving.store import Store

@@ -19,6 +19,7 @@ import numpy as np
 from depsue.data.checks import IntArray
 from depsue.data.requests import SUM_SLACK, Candidates
 from depsue.errors import DataError, short
+from depsue.serving.kinds import LEAST_CHOSEN
 from depsue.serving.messages import Decide
 from depsue.serving.served import ServedPolicy
 
@@ -128,6 +129,14 @@ def _check_choice(request: Decide, served: ServedPolicy) -> None:
             column="chosen",
             found=found,
             cure=_OWN,
+        )
+    if request.chosen_probability < LEAST_CHOSEN:
+        raise DataError(
+            f"pi0 chooses with a probability of {LEAST_CHOSEN:g} or more",
+            column="chosen_probability",
+            found=f"{request.chosen_probability:g}",
+            cure="draw from a distribution that gives each item that may be shown so much, and "
+            "send what it was drawn with",
         )
     if request.chosen not in served.places:
         raise DataError(

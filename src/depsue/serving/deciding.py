@@ -31,6 +31,7 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Candidates, Requests
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.brought import check_brought, packed, packed_shares, sets_of
+from depsue.serving.kinds import LEAST_CHOSEN, check_kinds
 from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
 from depsue.serving.served import (
@@ -496,6 +497,7 @@ def check_request(request: Decide, served: ServedPolicy, most: int = MOST_CANDID
             found="none",
             cure=f"unit: the value of {served.mapping.unit}",
         )
+    check_kinds(request.context, request.unit, served.mapping, served.kinds)
 
 
 def answers(decision: Decision, request: Decide) -> bool:
@@ -561,7 +563,7 @@ class Endpoint:
             self._rests_until = time.monotonic() + REST
             log.warning("pi0's address failed", exc_info=problem)
             return None
-        usable = 0 < answer.propensity <= 1
+        usable = LEAST_CHOSEN <= answer.propensity <= 1
         usable = usable and answer.action in (request.candidates or [answer.action])
         return answer if usable else None
 

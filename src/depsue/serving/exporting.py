@@ -36,8 +36,17 @@ from depsue.files import append_synced, write_file
 from depsue.serving.brought import unpacked
 from depsue.serving.joining import rewards_by_rule
 from depsue.serving.journal import Journal
+from depsue.serving.kinds import (
+    LEAST_CHOSEN,
+    Kind,
+    as_logged,
+    as_text,
+    kinds_of,
+    logged_column,
+    unreadable,
+)
 from depsue.serving.schema import decisions
-from depsue.serving.served import NOT_COVERED, as_text, how_known
+from depsue.serving.served import NOT_COVERED, Pi0Is, how_known
 from depsue.serving.settings import ServingSettings, settings_of, store_address
 from depsue.serving.store import AT_ONCE, Store
 
@@ -74,8 +83,8 @@ class Exported:
         rows: decisions of the policy, and of its holdout where that is part of what drew them.
         share: of the holdout in what drew the rows; 0 where its decisions are not among them.
         kind: of requests that it does not cover, "with" candidates or "without".
-        holdout, fallback, replaced, restricted, open, twins, erased, damaged: decisions that are
-            not among them, and why; pi0 took those of the first two.
+        holdout, fallback, replaced, restricted, open, twins, erased, damaged, unreadable, again:
+            decisions that are not among them, and why; pi0 took those of the first two.
         cut: whether exploration was stopped within the round, or something else was deployed.
     """
 
@@ -92,6 +101,8 @@ class Exported:
     twins: int
     erased: int
     damaged: int
+    unreadable: int = 0
+    again: int = 0
     cut: bool = False
 
     @property
@@ -102,7 +113,8 @@ class Exported:
         wait for them, or at which the share of the holdout was changed.
         """
         outages = 0 if self.cut else self.fallback
-        return self.restricted + self.twins + self.erased + self.damaged + outages
+        unknown = self.twins + self.erased + self.damaged
+        return self.restricted + unknown + self.unreadable + self.again + outages
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -127,6 +139,17 @@ class Exported:
                 (self.twins, "of keys that were decided on both sides of an outage"),
                 (self.erased, "that were erased"),
                 (self.damaged, "that may stand in damaged lines of the journal"),
+                (
+                    self.unreadable,
+                    "that the reader of logs would refuse, or that weigh too much: a unit or a "
+                    "segment of another kind, a context beyond its limit, or what pi0 chose with "
+                    f"less than {LEAST_CHOSEN:g}",
+                ),
+                (
+                    self.again,
+                    "of units that came back: nothing was declared of units with several rows, so "
+                    "the first row of each counts",
+                ),
             )
             if count
         )
@@ -136,7 +159,8 @@ class Exported:
         """All decisions of the round, whoever took them."""
         by_others = self.holdout + self.fallback
         unknown = self.replaced + self.twins + self.erased + self.damaged
-        return self.rows + by_others + self.restricted + self.open + unknown
+        left = self.restricted + self.open + self.unreadable + self.again
+        return self.rows + by_others + left + unknown
 
     def __str__(self) -> str:
         more = f"; left out: {', '.join(self.left_out)}" if self.left_out else ""
@@ -214,11 +238,12 @@ def export_logs(
     hash = served[-1]
     share = min((held for held in store.holdouts(k, hash) if held < 1), default=0.0)
     mapping, catalogue = campaign.files.mapping(k - 1), campaign.files.items(k - 1)
-    brings, chosen = mapping.candidates is not None, how_known(campaign.pi0) == "chosen"
-    exported = as_exported(mapping, share, chosen=chosen)
+    brings, kinds = mapping.candidates is not None, kinds_of(campaign)
+    exported = as_exported(mapping, share, pi0_is=how_known(campaign.pi0))
+    units: set[Any] | None = None if campaign.settings.explore.units else set()
     numbers = mapping.time is not None and _is_number(campaign.summaries()[0].first)
     until = (time.time() if now is None else now) - settings.wait
-    reasons = ("holdout", "fallback", "replaced", "restricted", "open", "erased")
+    reasons = ("holdout", "fallback", "replaced", "restricted", "open", "erased", "unreadable")
     left_out = dict.fromkeys(reasons, 0)
     left_out["twins"] = store.twins(k)
     left_out["damaged"] = journal.lost(k)
@@ -226,9 +251,17 @@ def export_logs(
     tables = []
     for columns, rewards in _pieces(store, k, settings.wait):
         wanted = _closed_of_policy(columns, hash, until, share, brings, left_out)
+        bad = wanted & unreadable(columns, exported, kinds)
+        left_out["unreadable"] += int(bad.sum())
+        wanted &= ~bad
+        if exported.unit is not None and units is not None:
+            again = wanted & _seen_before(columns, wanted, kinds.get(exported.unit), units)
+            left_out["again"] = left_out.get("again", 0) + int(again.sum())
+            wanted &= ~again
         if wanted.any():
             rows = {name: list(compress(values, wanted)) for name, values in columns.items()}
-            tables.append(_table(rows, rewards, exported, catalogue.ids, k, settings, numbers))
+            table = _table(rows, rewards, exported, catalogue.ids, k, settings, numbers, kinds)
+            tables.append(table)
     counts = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
     require(
         bool(tables),
@@ -275,18 +308,35 @@ def _note_export(folder: Path, path: Path) -> None:
             ) from problem
 
 
-def as_exported(mapping: LogMapping, holdout: float = 0.0, *, chosen: bool = False) -> LogMapping:
+def _seen_before(
+    columns: Mapping[str, Sequence[Any]], wanted: Mask, kind: Kind | None, seen: set[Any]
+) -> Mask:
+    """(n,) which wanted rows are of a unit that is `seen`, which grows; the first row is not."""
+    again = np.zeros(len(wanted), dtype=bool)
+    for place in np.flatnonzero(wanted).tolist():
+        unit = as_logged(_decode(columns["unit"][place]), kind)
+        again[place] = unit in seen
+        seen.add(unit)
+    return again
+
+
+def as_exported(
+    mapping: LogMapping, holdout: float = 0.0, *, pi0_is: Pi0Is = "called"
+) -> LogMapping:
     """The campaign's mapping for files that the service writes, with propensities and ids.
 
     Args:
         mapping: of the round before.
         holdout: its share in what drew the rows.
-        chosen: whether pi0 is known by what it chose alone: rows then say who drew them.
+        pi0_is: how pi0 is known. Where by what it chose alone, rows say who drew them; where it is
+            called, they need not have its probabilities, which not every caller brings.
     """
     logged = replace(mapping, propensity=mapping.propensity or "propensity", estimated=None)
     if mapping.decision is None and "decision" not in mapping.columns:
         logged = replace(logged, decision="decision")
-    if chosen:
+    if pi0_is == "called":
+        logged = replace(logged, probabilities=None)
+    if pi0_is == "chosen":
         logged = replace(logged, by_pi0=mapping.by_pi0 or "by_pi0")
     return replace(logged, kept=1.0, until=None, holdout=holdout, given_as="id")
 
@@ -367,6 +417,7 @@ def _table(
     k: int,
     settings: ServingSettings,
     numbers: bool,
+    kinds: Mapping[str, Kind],
 ) -> Any:
     """The rows as the campaign's logs have them: a polars DataFrame.
 
@@ -380,6 +431,7 @@ def _table(
         k: the round.
         settings: rule and default.
         numbers: whether times are seconds since 1970, as those of the first logs.
+        kinds: of the unit and the segments.
     """
     import polars as pl
 
@@ -400,13 +452,14 @@ def _table(
     for name in mapping.other_rewards:
         columns[name] = rewards_by_rule(rows["id"], rewards, name, settings)
     if mapping.unit is not None:
-        columns[mapping.unit] = [None if unit is None else _decode(unit) for unit in rows["unit"]]
+        named = [_decode(unit) for unit in rows["unit"]]
+        columns[mapping.unit] = logged_column(named, kinds.get(mapping.unit))
     if mapping.round is not None:
         columns[mapping.round] = [k] * count
     if mapping.position is not None:
         columns[mapping.position] = [mapping.keep_position] * count
     columns |= _brought_columns(rows, mapping, ids)
-    columns |= _context_columns(contexts, mapping)
+    columns |= _context_columns(contexts, mapping, kinds)
     columns |= {} if mapping.decision is None else {mapping.decision: rows["id"]}
     columns.setdefault("decided_by", rows["decided_by"])
     return pl.DataFrame(columns, strict=False)
@@ -438,14 +491,17 @@ def _brought_columns(
     if mapping.by_pi0 is not None:
         columns[mapping.by_pi0] = np.array(rows["p_pi0"], dtype=np.float64)
     if mapping.version is not None:
-        columns[mapping.version] = pl.Series(rows["version"], dtype=pl.String)
+        versions = [version or "" for version in rows["version"]]  # "" is not known
+        columns[mapping.version] = pl.Series(versions, dtype=pl.String)
     would = [None if place is None else ids[place].item() for place in rows["would"]]
     if any(place is not None for place in rows["would"]):
         columns |= {"policy_would_show": would, "policy_propensity": rows["p_would"]}
     return columns
 
 
-def _context_columns(contexts: Sequence[Mapping[str, Any]], mapping: LogMapping) -> dict[str, Any]:
+def _context_columns(
+    contexts: Sequence[Mapping[str, Any]], mapping: LogMapping, kinds: Mapping[str, Kind]
+) -> dict[str, Any]:
     import polars as pl
 
     columns: dict[str, Any] = {
@@ -455,5 +511,6 @@ def _context_columns(contexts: Sequence[Mapping[str, Any]], mapping: LogMapping)
     for name in mapping.categorical:
         columns[name] = pl.Series([as_text(row[name]) for row in contexts], dtype=pl.String)
     for name in mapping.segments:
-        columns.setdefault(name, pl.Series([row[name] for row in contexts], strict=False))
+        column = logged_column([row[name] for row in contexts], kinds.get(name))
+        columns.setdefault(name, pl.Series(column, strict=False))
     return columns

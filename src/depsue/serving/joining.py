@@ -22,9 +22,10 @@ from depsue.errors import DataError
 from depsue.promises import Promise
 from depsue.serving.brought import unpacked
 from depsue.serving.evidence import Weighing, weights
+from depsue.serving.kinds import as_text
 from depsue.serving.messages import RewardReport
 from depsue.serving.schema import Reward
-from depsue.serving.served import ServedPolicy, as_text
+from depsue.serving.served import ServedPolicy
 from depsue.serving.settings import ServingSettings
 
 _decode = msgspec.json.decode

@@ -16,7 +16,7 @@ SHOWN = "\x1f shown by the caller"
 """Ends the stored keys of decisions that callers made themselves."""
 NO_NUL = r"^[^\x00]*$"  # which PostgreSQL does not store
 Text = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
-_Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT)]
+_Name = Annotated[str, Meta(min_length=1, max_length=MOST_TEXT, pattern=NO_NUL)]
 Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | _Name
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Value = bool | int | float | Annotated[str, Meta(max_length=10_000)] | None

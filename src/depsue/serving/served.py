@@ -27,6 +27,7 @@ from depsue.policies import BasePolicy, BroughtPolicy
 from depsue.policies.base import held, whole
 from depsue.savable import hash_of
 from depsue.scores import ScoreTable, tables_in
+from depsue.serving.kinds import Kind, as_text, kinds_of
 
 log = logging.getLogger(__name__)
 MOST_CACHED = 1 << 23
@@ -52,6 +53,11 @@ WHOLE = (
     "requests with candidates: they are decided, and left out of evidence, margin and exports"
 )
 """What the log says at the start."""
+UNDECLARED = (
+    "nothing was declared of units with several rows (campaign create --units first-row, or "
+    "all-rows), so of each unit the first decision of a round is exported, and the others left out"
+)
+"""What the log says at the start, where logs have units."""
 Pi0Is = Literal["called", "brought", "chosen"]
 
 
@@ -73,6 +79,7 @@ class ServedPolicy:
         brings: whether the requests of the campaign's logs bring candidates of their own, and so
             whether it is requests with candidates that the certificate speaks of.
         versions: of pi0 in the rows that certified the policy; () where they do not say.
+        kinds: of the unit and of segments in the logs, by column.
         certain: what needs no certificate, whatever pi0 is; None if nothing does so.
     """
 
@@ -88,6 +95,7 @@ class ServedPolicy:
     made_in: int = 0
     brings: bool = False
     versions: tuple[str, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     certain: BasePolicy | None = None
 
     @property
@@ -324,6 +332,7 @@ def load_served(campaign: Campaign) -> ServedPolicy:
         credits={} if choice.what == "pi0" else _credits(campaign, hash),
         made_in=made_in,
         brings=campaign.files.mapping(at).candidates is not None,
+        kinds=kinds_of(campaign),
     )
     if served.what == "certified" and served.pi0_is != "called":
         versions = campaign.summaries()[made_in - 1].versions
@@ -407,15 +416,6 @@ class ContextReader:
         for name, places in self._places.items():
             example[name] = next(iter(places), "")
         return example | {name: "" for name in self._segments if name not in example}
-
-
-def as_text(value: Any) -> str:
-    """Text as the logs' reader has it."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refused(name: str, row: Mapping[str, Any], rule: str) -> DataError:

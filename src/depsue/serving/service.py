@@ -42,7 +42,7 @@ from depsue.serving.journal import Journal
 from depsue.serving.messages import RewardReport
 from depsue.serving.monitor import Monitor, MonitorFinding, MonitorState
 from depsue.serving.schema import MonitorEvent, Reward, ShareChange
-from depsue.serving.served import WHOLE, ServedPolicy, load_served, what_serves
+from depsue.serving.served import UNDECLARED, WHOLE, ServedPolicy, load_served, what_serves
 from depsue.serving.settings import ServingSettings, store_address
 from depsue.serving.stops import EventLog, StopFile, Stops, StopStatus
 from depsue.serving.store import Store, StoreGone
@@ -273,6 +273,8 @@ class Service:
         )
         if not self.served.brings:
             log.info("candidates", extra={"found": WHOLE})
+        if self.served.mapping.unit is not None and not self.campaign.settings.explore.units:
+            log.warning("units", extra={"found": UNDECLARED})
         self._stops.read_disk()  # whether the store is there or not
         self.worker.start()
         self.turn()  # a first look; where it cannot come to an end, pi0 decides until one does
