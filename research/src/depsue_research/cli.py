@@ -286,3 +286,38 @@ def soak(
         print_and_keep(memory_report(result))
     if any(result.breaks for result in [*results, *watched]):
         raise typer.Exit(1)
+
+
+@app.command()
+def ladder(
+    recipe: Annotated[
+        str, typer.Option(help="paper-movielens, paper-movielens-fitted, or paper-wiki10.")
+    ] = "paper-movielens",
+    levels: Annotated[
+        str | None, typer.Option(help="With commas between; default: the recipe's.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="How many, or which: 200-229.")] = "200-229",
+    edges: Annotated[
+        int, typer.Option(min=0, help="Worlds at the edge of each rung; 0 runs none.")
+    ] = 0,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data set's files.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for ladder.jsonl and ladder.md.")] = RESULTS,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+) -> None:
+    """The ladder of assumptions: certified novelty rung by rung, or errors at each rung's edge.
+
+    Finished cells are kept in ladder.jsonl: the same command goes on where it was cut short.
+    """
+    from depsue.progress import bars
+    from depsue_research import ladder as measured
+    from depsue_research.paper.recipe import load_recipe, recipe_folder
+
+    if edges:
+        table = measured.edges_table(measured.edges(edges), edges)
+        print_and_keep(table.splitlines(), out / "ladder-edges.md")
+        return
+    own = load_recipe(recipe_folder() / f"{recipe}.toml")
+    wanted = numbers(levels) or tuple(own.levels)
+    with bars(not quiet) as watch:
+        cells = measured.run_cells(own, wanted, seeds_of(seeds), out / "ladder.jsonl", data, watch)
+    print_and_keep(measured.cells_table(cells).splitlines(), out / "ladder.md")
