@@ -397,10 +397,9 @@ class ContextReader:
             value = row.get(name)
             number = type(value) is float or type(value) is int
             if not number or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
-                large = number and math.isfinite(value)  # type: ignore[arg-type]
-                rule = (
-                    f"must be {LARGEST:g} in size at most" if large else "must be a finite number"
-                )
+                large = number and abs(value) < math.inf  # type: ignore[arg-type]
+                most = f"must be {LARGEST:g} in size at most"
+                rule = most if large else "must be a finite number"
                 raise _refused(name, row, rule)
         for name in self._places:
             if name not in row or isinstance(row[name], float) and not math.isfinite(row[name]):
