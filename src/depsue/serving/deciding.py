@@ -31,7 +31,7 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Candidates, Requests
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.brought import check_brought, known_part, packed, packed_shares, sets_of
-from depsue.serving.kinds import LEAST_CHOSEN, check_kinds
+from depsue.serving.kinds import LEAST_CHOSEN, as_text, check_kinds
 from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
 from depsue.serving.served import (
@@ -511,10 +511,20 @@ def check_request(request: Decide, served: ServedPolicy, most: int = MOST_CANDID
 def answers(decision: Decision, request: Decide) -> bool:
     """Whether a decision of before is what a request with its key asks for.
 
-    Candidates may differ: by the time of a retry something may be out of stock.
+    Candidates may differ: by the time of a retry something may be out of stock. 1 and 1.0 are one
+    number in JSON, and 7 and "7" one unit.
     """
-    same_context = decision.context == _encode(request.context).decode()
-    return same_context and decision.unit == _unit(request)
+    if decision.context == _encode(request.context).decode() and decision.unit == _unit(request):
+        return True
+    unit = None if decision.unit is None else msgspec.json.decode(decision.unit)
+    return is_retry(Decide(msgspec.json.decode(decision.context or "{}"), unit=unit), request)
+
+
+def is_retry(request: Decide, other: Decide) -> bool:
+    """Whether two requests with one key are one request; candidates may differ in a retry."""
+    units = (request.unit, other.unit)
+    same_unit = units[0] == units[1] or None not in units and as_text(units[0]) == as_text(units[1])
+    return same_unit and request.context == other.context
 
 
 def another_request(request: Decide) -> ConfigError:
