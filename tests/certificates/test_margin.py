@@ -12,6 +12,7 @@ from scipy import stats
 from depsue.certificates import Ceiling, Served, Stake, clopper_pearson, earned, surplus
 from depsue.data import Catalogue, LoggedData
 from depsue.data.checks import FloatArray
+from depsue.data.logs import ErasedRows
 from depsue.errors import ConfigError
 from depsue.policies import OwnPolicy, ScoreTable
 from depsue.promises import Floor, Promise
@@ -188,6 +189,23 @@ def test_what_was_served_and_not_observed_counts_at_its_worst(
     by_pi0 = [replace(good, decisions=20_000, by_pi0=18_000)]  # a holdout, say
     own = earned(promise, by_pi0, decisions=2000, delta=0.05, **more)
     assert own.value - kept.value == pytest.approx(9 * worst if promise is ABSOLUTE else 0.0)
+
+
+@pytest.mark.parametrize("fixed_length", [True, False])
+def test_users_who_are_erased_for_their_rewards_do_not_raise_the_margin(fixed_length: bool) -> None:
+    """All without a reward: the limit is of all rows, not of those that are left."""
+    draw, wrong, runs, delta = np.random.default_rng(13), 0, 600, 0.05
+    stake = Stake.of(RELATIVE, served(draw, PI0, 500, 500).logs, 300, delta)
+    for _ in range(runs):
+        logs = served(draw, PI0, 300, 300).logs
+        kept = np.flatnonzero(logs.reward > 0)
+        gone = 300 - len(kept)
+        erased = (ErasedRows("", gone, (), gone, 0, ""),)
+        part = Served(replace(logs.take(kept), erased=erased), 300, fixed_length=fixed_length)
+        more: dict[str, Any] = {"ceiling": TOP, "stake": stake}
+        credit = earned(RELATIVE, [part], decisions=300, delta=delta, **more)
+        wrong += credit.value > 0.5 - 0.475
+    assert binomial_tail(wrong, runs, delta) > 1e-3, f"{wrong} of {runs} too high"
 
 
 def test_the_debt_of_a_later_round_is_not_forgiven() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from depsue.data import Catalogue, LoggedData
+from depsue.data.open_bandit import simulated_draws
 from depsue.errors import ConfigError, DataError
 
 
@@ -174,3 +175,9 @@ def test_n_rounds_must_be_the_number_of_rows(feedback: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="same length") as caught:
         LoggedData.from_obp(feedback, r_max=1.0)
     assert caught.value.column == "n_rounds"
+
+
+def test_propensities_that_are_shares_of_200_000_simulated_draws_are_known() -> None:
+    assert simulated_draws(np.array([0.243515, 0.332505, 0.000005])) == 200_000
+    assert simulated_draws(np.array([0.243515, 1 / 3])) is None
+    assert simulated_draws(np.array([1 / 80, 1 / 80])) is None  # one number is exact

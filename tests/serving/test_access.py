@@ -167,7 +167,9 @@ def test_a_removed_token_is_noticed_and_a_damaged_file_changes_nothing(
     assert access.allows(tokens["decide"], "decide")
     access.refresh()
     assert not access.allows(tokens["decide"], "decide")
-    for damaged in ("{", "[]", '{"tokens": [{"name": "x"}]}', '{"tokens": [{"role": "root"}]}'):
+    no_hash = '{"tokens": [{"name": "x", "role": "admin", "sha256": "ü", "made": ""}]}'
+    fewer = ('{"tokens": [{"name": "x"}]}', '{"tokens": [{"role": "root"}]}')
+    for damaged in ("{", "[]", *fewer, no_hash):
         (home / "tokens.json").write_text(damaged)
         access.refresh()
         assert access.allows(tokens["reward"], "reward")

@@ -576,3 +576,17 @@ def test_a_journal_line_that_the_store_refuses_is_set_aside_and_blocks_no_other(
     kept = {each.decision for k, each in enumerate(made) if k != 3}
     assert set(stored(tmp_path / "decisions.db")) == kept and small.journal.damaged == 1
     assert small.journal.lost(1) == 1 and small.journal.lost(2) == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_retry_may_write_the_same_values_in_another_way(small: SmallService, known: bool) -> None:
+    """1 or 1.0, 7 or "7": within a batch, in the next one, and after a restart."""
+    first, again = small.ask(request("k", x=1, unit=7), request("k", x=1.0, unit="7"))
+    assert reply(first) == reply(again)
+    if not known:
+        small.kill()
+        small.start()
+    assert small.ask(request("k", x=1.0, unit="7")) == [first]
+    for another in (request("k", x=1.5, unit=7), request("k", x=1, unit=8), request("k", x=1)):
+        (refused,) = small.ask(another)
+        assert isinstance(refused, ConfigError)

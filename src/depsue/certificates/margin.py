@@ -9,7 +9,8 @@ s V(pi0), so it owes at most (rho - s) r_max. Rows of a deployment that kept no 
 held against the largest reward where no ceiling on V(pi0) is left. A debt is carried: nothing is
 clipped at zero.
 
-How the rows' part is bounded from below:
+How the rows' part is bounded from below (rows that were erased count at their lowest in it, for
+whose rows are erased may go with rewards):
 
 - Absolute floor: not at all. The promise is "what was realised so far plus what is expected next",
   so the margin is a sum of rewards, and costs no delta. Rows that the coming verdict reads count at
@@ -147,6 +148,7 @@ def earned(
         return Credit(0.0, 0.0)
     parts = [_part(promise, deployment, ceiling, logging_policy, largest) for deployment in served]
     rows = sum(part.rows for part in parts)
+    counted = sum(part.counted for part in parts)
     to_come = decisions * rows / sum(len(d.logs) + d.unread for d in served)  # in the segment
     floor = threshold(promise, ceiling)
     charged = sum(part.charged for part in parts)
@@ -162,11 +164,11 @@ def earned(
     if ceiling is not None and stake.binary and alone:
         hits = parts[0].terms >= parts[0].r_max
         successes = round(float(hits.sum()) * parts[0].stands_for)
-        mean = parts[0].r_max * clopper_pearson(successes, round(rows), delta)
+        mean = parts[0].r_max * clopper_pearson(successes, round(counted), delta)
     else:
         mean = _constant_bet(parts, lower, stake.scale, delta)
-    mean = max(mean, sum(part.rows * part.worst for part in parts) / rows + floor)
-    return Credit((rows * (mean - floor) + charged) / to_come, delta, decisions)
+    mean = max(mean, sum(part.counted * part.worst for part in parts) / counted + floor)
+    return Credit((counted * (mean - floor) + charged) / to_come, delta, decisions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +183,7 @@ class _ServedTerms:
         worst: the least that a decision of it is worth on average, less the threshold.
         lower: the declared lower limit of the terms.
         r_max: the largest reward.
+        erased: rows that were erased, perhaps for their rewards: each counts at `lower`.
     """
 
     terms: FloatArray
@@ -190,11 +193,17 @@ class _ServedTerms:
     worst: float
     lower: float
     r_max: float
+    erased: int = 0
 
     @property
     def rows(self) -> float:
         """Rows that the promise is about."""
         return len(self.terms) * self.stands_for
+
+    @property
+    def counted(self) -> float:
+        """The same with those that were erased."""
+        return self.rows + self.erased
 
 
 def _part(
@@ -232,8 +241,11 @@ def _part(
     unread = len(terms) * (stands_for - 1)
     ratio, by_pi0 = promise.floor.ratio, deployment.by_pi0
     own = worst if ratio is None else min(1 - ratio, 0.0) * rows.r_max  # V(pi0) - rho V(pi0)
-    charged = (deployment.unobserved - by_pi0) * worst + by_pi0 * max(own, worst)
-    return _ServedTerms(terms, stands_for, unread, charged, worst, lower, rows.r_max)
+    missing, erased = deployment.unobserved - by_pi0, 0
+    if ratio is not None:  # their lowest belongs into the limit; a sum that is exact needs none
+        erased = min(sum(each.values for each in deployment.logs.erased), missing)
+    charged = (missing - erased) * worst + by_pi0 * max(own, worst)
+    return _ServedTerms(terms, stands_for, unread, charged, worst, lower, rows.r_max, erased)
 
 
 def _fewest(above: FloatArray, part: _ServedTerms) -> float:
@@ -251,8 +263,9 @@ def _constant_bet(
     bound = Smoothing(scale=scale, unit_scale=None if scale else max(p.r_max for p in parts))
     scales = bound.scales(ConservativeTerms(parts[0].terms, lower, proof="on-policy rewards"))
     sums: FloatArray = np.sum([part.stands_for * log_sums(part.terms, scales) for part in parts], 0)
-    rows = max(round(sum(part.rows for part in parts)), 1)
-    return smoothing_from_sums(sums, rows, scales, delta, lower)
+    erased = [part.erased * log_sums(np.array([part.lower]), scales) for part in parts]
+    rows = max(round(sum(part.counted for part in parts)), 1)
+    return smoothing_from_sums(sums + np.sum(erased, 0), rows, scales, delta, lower)
 
 
 def clopper_pearson(successes: int, n: int, delta: float) -> float:

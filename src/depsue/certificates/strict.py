@@ -519,6 +519,10 @@ def _on_requests(rows: LoggedData | StreamedFold, ladder: MixtureLadder) -> list
             "requests bring candidates as they did while the rows were logged: another retrieval "
             "or another stock makes other requests"
         )
+        words.append(
+            "requests are independent draws if the bound is normal or hcope; with any other bound "
+            "candidates may depend on what was shown before"
+        )
         if sets.pi0 is not None:
             words.append(
                 "pi0's probabilities of the candidates, as requests bring them, are those that it "

@@ -212,7 +212,7 @@ def earlier_attempts(
     _require_joint_floor(transaction, declared.name)
     others = _of_family(transaction, declared.name)
     every = _attempts(transaction, family, data_hash)
-    _require_blind(candidate, [row for row in every if row.campaign in others])
+    _require_blind(transaction, candidate, [row for row in every if row.campaign in others])
     attempts = [row for row in every if row.campaign not in others]
     encodings = max(
         (
@@ -286,11 +286,12 @@ def _pooled_families(certificate: str) -> set[str]:
     return {stratum["registration"]["family"] for stratum in strata}
 
 
-def _require_blind(candidate: Row, read: Sequence[Row]) -> None:
-    """Refuse a candidate that is younger than a verdict of its family on the same rows.
+def _require_blind(transaction: Transaction, candidate: Row, read: Sequence[Row]) -> None:
+    """Refuse a candidate that was, or could be, chosen after a verdict of its family on the rows.
 
     A certificate prints means of the rows that it read. Whoever has seen them can choose a
-    candidate that these very rows like.
+    candidate that these very rows like: among those to come, or among several that were there. So
+    it must be the newest of its round before the first of these verdicts.
     """
     seen = next((row for row in read if row.id < candidate.id), None)
     if seen is not None:
@@ -302,6 +303,19 @@ def _require_blind(candidate: Row, read: Sequence[Row]) -> None:
             cure="certify a candidate that was trained before; or certify on rows that no verdict "
             "has read. Train all campaigns of a family first, then certify",
         )
+    if not read:
+        return
+    rivals = transaction.all(schema.policies, campaign=candidate.campaign, round=candidate.round)
+    first = min(read, key=lambda row: int(row.id))
+    newest = max((row for row in rivals if row.id < first.id), key=lambda row: int(row.id))
+    require(
+        newest.id == candidate.id,
+        "where campaigns of a family share rows, what is tested after their first verdict was "
+        "chosen before it: the newest candidate of then",
+        found=f"candidate {candidate.policy_hash[:12]}; the newest of then is "
+        f"{newest.policy_hash[:12]}, and {first.by} read the rows at {first.at}",
+        cure="certify the newest one; or certify on rows that no verdict has read",
+    )
 
 
 def read_elsewhere(transaction: Transaction, campaign: str, since: int) -> tuple[str, ...]:
@@ -424,7 +438,8 @@ def _largest_loss(campaign: Row) -> float:
     """The largest share of pi0's value that a campaign's floors allow to be lost.
 
     Only floors of the reward itself, over everybody, limit it: a floor of a segment, or of another
-    reward, allows the rest to be lost. A floor above pi0's value makes up for nothing, for the
+    reward, allows the rest to be lost. With `safety="cumulative"` it is the share of the sum over
+    all deployments. A floor above pi0's value makes up for nothing, for the
     campaign may end with pi0.
     """
     settings = json.loads(campaign.settings)

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import math
+import re
 import secrets
 import threading
 import time
@@ -26,6 +27,9 @@ from depsue.files import take_turn, write_file
 Role = Literal["decide", "reward", "admin"]
 ROLES: tuple[str, ...] = get_args(Role)
 FILE = "tokens.json"
+
+
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,11 @@ class Access:
 
     def _read(self) -> list[Token]:
         try:
-            return codec.decode(self._path.read_bytes(), _File, what="the tokens").tokens
+            tokens = codec.decode(self._path.read_bytes(), _File, what="the tokens").tokens
+            wrong = [token.name for token in tokens if not _HASH.fullmatch(token.sha256)]
+            rule = "the sha256 of a token has 64 hexadecimal digits"
+            require(not wrong, rule, found=f"token {short(wrong[:1])}", error=FileError)
+            return tokens
         except FileNotFoundError:
             return []
         except (OSError, FileError) as problem:

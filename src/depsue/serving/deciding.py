@@ -31,7 +31,7 @@ from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Candidates, Requests
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
 from depsue.serving.brought import check_brought, known_part, packed, packed_shares, sets_of
-from depsue.serving.kinds import LEAST_CHOSEN, check_kinds
+from depsue.serving.kinds import LEAST_CHOSEN, as_text, check_kinds
 from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
 from depsue.serving.served import (
@@ -185,23 +185,19 @@ class Decider:
             contexts = served.reader.contexts([request.context for request in few])
             sets = None
             if few[0].candidates is not None:
-                with_pi0 = few[0].probabilities is not None
-                sets = sets_of(few, served, with_pi0=with_pi0)
+                sets = sets_of(few, served, with_pi0=few[0].probabilities is not None)
                 for place, one in zip(k, _packed(few, sets, served), strict=True):
                     brought[place] = one
-            known = served.knows(few[0].version)
-            by = served if known else served.for_any_pi0
-            by = served.only_pi0 if arrived[k[0]] else by
+            known, new = served.knows(few[0].version), arrived[k[0]]
+            by = served.only_pi0 if new else served if known else served.for_any_pi0
             drawn[k] = _drawn(few, contexts, sets, chances, by, fallback)
-            for place in () if known or served.is_pi0 else k.tolist():
-                drawn.why[place] = drawn.why[place] or OTHER_VERSION
-            for place in k.tolist() if arrived[k[0]] else ():
-                drawn.why[place] = ARRIVED
+            why = ARRIVED if new else "" if known or served.is_pi0 else OTHER_VERSION
+            for place in k.tolist() if why else ():
+                drawn.why[place] = drawn.why[place] or why
         for place, request in enumerate(asked):
             if request.shown:
-                drawn.take_choice(
-                    place, served.places[request.chosen], request.chosen_probability or 1.0
-                )
+                chosen, p0 = served.places[request.chosen], request.chosen_probability
+                drawn.take_choice(place, chosen, p0 or 1.0)
                 drawn.would[place], drawn.why[place] = -1, BY_ITSELF
         drawn.require_probabilities()
         own_choice = [
@@ -511,10 +507,20 @@ def check_request(request: Decide, served: ServedPolicy, most: int = MOST_CANDID
 def answers(decision: Decision, request: Decide) -> bool:
     """Whether a decision of before is what a request with its key asks for.
 
-    Candidates may differ: by the time of a retry something may be out of stock.
+    Candidates may differ: by the time of a retry something may be out of stock. 1 and 1.0 are one
+    number in JSON, and 7 and "7" one unit.
     """
-    same_context = decision.context == _encode(request.context).decode()
-    return same_context and decision.unit == _unit(request)
+    if decision.context == _encode(request.context).decode() and decision.unit == _unit(request):
+        return True
+    unit = None if decision.unit is None else msgspec.json.decode(decision.unit)
+    return is_retry(Decide(msgspec.json.decode(decision.context or "{}"), unit=unit), request)
+
+
+def is_retry(request: Decide, other: Decide) -> bool:
+    """Whether two requests with one key are one request; candidates may differ in a retry."""
+    units = (request.unit, other.unit)
+    same_unit = units[0] == units[1] or None not in units and as_text(units[0]) == as_text(units[1])
+    return same_unit and request.context == other.context
 
 
 def another_request(request: Decide) -> ConfigError:

@@ -5,7 +5,9 @@ and of its holdout together are independent rows of one mixture, (1 - h) pi + h 
 exported with its propensities. Where h changed within a round, rows of its smallest value h* are
 made by lot: all of the policy's decisions stay, and of the holdout's each with probability
 (h* / (1 - h*)) (1 - h) / h. The lot hangs on the decision's id alone, so what stays is as if the
-holdout had been h* throughout. With h* = 0 the holdout's decisions are left out.
+holdout had been h* throughout. With h* = 0 the holdout's decisions are left out. h* is known at the
+end of the round only, which does no harm while the share follows no rewards of certifying rows. (A
+ramp follows the monitor, which judges all rows: theory.md, "Who may look before a round ends".)
 
 A decision that pi0 and another policy share (`served.ServedPolicy.pi0_is` "chosen") is exported
 with pi0's probability where pi0's own choice was shown, and 0 where it was not.

@@ -409,7 +409,10 @@ class ContextReader:
             value = row.get(name)
             number = type(value) is float or type(value) is int
             if not number or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
-                raise _refused(name, row, f"must be a number, {LARGEST:g} in size at most")
+                large = number and abs(value) < math.inf  # type: ignore[arg-type]
+                most = f"must be {LARGEST:g} in size at most"
+                rule = most if large else "must be a finite number"
+                raise _refused(name, row, rule)
         for name in self._places:
             if name not in row or isinstance(row[name], float) and not math.isfinite(row[name]):
                 raise _refused(name, row, "must be given; null where it is not known")

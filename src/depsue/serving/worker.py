@@ -20,7 +20,7 @@ import torch
 
 from depsue.campaigns.secret import Secret
 from depsue.errors import DepsueError
-from depsue.serving.deciding import Decider, Drawn, Endpoint, check_request
+from depsue.serving.deciding import Decider, Drawn, Endpoint, check_request, is_retry
 from depsue.serving.journal import Journal
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.schema import Reward
@@ -192,7 +192,8 @@ class Worker:
         recent, asked = self.writer.recent, dict[str, Decide]()
         for call in batch.calls:
             for name, request in zip(call.names, call.requests, strict=True):
-                if not _same(request, asked.setdefault(name, request)):
+                first = asked.setdefault(name, request)
+                if first is not request and not is_retry(request, first):
                     batch.disputed.add(name)
                 if (decision := recent.get(name)) is not None:
                     batch.known[name] = decision
@@ -229,8 +230,3 @@ class Worker:
                 call.future.set_exception(answer)
             else:
                 call.future.set_result(answer)
-
-
-def _same(request: Decide, other: Decide) -> bool:
-    """Whether two requests with one key are one request; candidates may differ in a retry."""
-    return request is other or (request.context == other.context and request.unit == other.unit)
