@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from onnx import numpy_helper, parser
 
-from depsue.data import Catalogue, LoggedData
+from depsue.data import Candidates, Catalogue, LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import read_from
 from depsue.diagnostics.drawn_by import require_drawn_by
 from depsue.errors import ConfigError, DataError, DepsueError, FileError, PolicyError
-from depsue.policies import Mixture, NamedPolicy, Uniform, load, named_policy, save
+from depsue.policies import Mixture, NamedPolicy, Uniform, known_by, load, named_policy, save
 from depsue.policies.simple import ByItem
 from depsue.testing.policies import PolicyConformance
 
@@ -350,3 +350,35 @@ def test_other_words_are_refused(
 def test_shares_must_be_a_distribution(shares: Any) -> None:
     with pytest.raises(DepsueError, match="must sum to 1"):
         ByItem(shares)
+
+
+def test_a_pi0_that_shows_new_items_is_refused_as_logged() -> None:
+    catalogue = Catalogue(np.arange(3), np.array([False, False, True]), np.eye(3))
+    rows = LoggedData.from_arrays(
+        contexts=np.zeros((2, 1)),
+        actions=np.array([0, 1]),
+        rewards=np.zeros(2),
+        propensities=np.array([0.75, 0.5]),
+        catalogue=catalogue,
+        r_max=1.0,
+        candidates=Candidates.of_lists([[0, 2], [1, 0]], [[0.75, 0.25], [0.5, 0.5]]),
+    )
+    with pytest.raises(PolicyError, match="must not show a novel item.*item 2 with.*0.25"):
+        named_policy("logged", catalogue, logs=rows)
+    with pytest.raises(PolicyError, match="must not show a novel item"):
+        known_by(rows)
+
+
+def test_rows_of_another_version_of_pi0_are_named() -> None:
+    catalogue = Catalogue(np.arange(2), np.array([False, False]), np.eye(2))
+    rows = LoggedData.from_arrays(
+        contexts=np.zeros((4, 1)),
+        actions=np.array([0, 1, 0, 1]),
+        rewards=np.zeros(4),
+        propensities=np.array([0.5, 0.5, 0.7, 0.3]),
+        catalogue=catalogue,
+        r_max=1.0,
+        versions=["v2", "v2", "v1", "v1"],
+    )
+    with pytest.raises(DataError, match="pi0 changed.*2 of 'v1'; those of 'v2' are"):
+        require_drawn_by(Uniform(np.ones(2, dtype=bool)), rows)

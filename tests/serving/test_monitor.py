@@ -131,6 +131,7 @@ def test_absolute_floors_and_units_are_judged_by_whole_cycles(
             assert ([finding.state for finding in run.grave] != []) is (
                 cycle == 1 and run is runs[0]
             )
+            assert cycle == 1 or run.evidence.first_cycle == 60.0  # what the state's reason says
         clock.advance(30.0)
     rows, units = (run.evidence.parts[0] for run in runs)
     assert rows.refuted and "400 decisions in whole cycles" in rows.words

@@ -55,14 +55,14 @@ def _require_one_version(logs: LoggedData, wrong: IntArray) -> None:
     """Say so where rows of some versions of pi0 are this policy's, and those of others are not."""
     if logs.version is None:
         return
-    bad, rows = np.unique(logs.version[wrong], return_counts=True)
-    good = np.setdiff1d(logs.version, bad)
-    if len(good):
-        named = ", ".join(f"{name!r} ({n:,})" for name, n in zip(bad[:3], rows[:3], strict=True))
+    bad, rows = (each.tolist() for each in np.unique(logs.version[wrong], return_counts=True))
+    good = np.setdiff1d(logs.version, bad).tolist()
+    if good:
+        named = ", ".join(f"{n:,} of {name!r}" for name, n in zip(bad[:3], rows[:3], strict=True))
         raise DataError(
             "pi0 changed: rows of another version are not this policy's",
             column="version",
-            found=f"{len(wrong):,} rows of {named}; those of {', '.join(map(repr, good[:3]))} are",
+            found=f"{named}; those of {', '.join(map(repr, good[:3]))} are",
             cure="give the rows of one version, and the policy of that version",
         )
 
