@@ -185,23 +185,19 @@ class Decider:
             contexts = served.reader.contexts([request.context for request in few])
             sets = None
             if few[0].candidates is not None:
-                with_pi0 = few[0].probabilities is not None
-                sets = sets_of(few, served, with_pi0=with_pi0)
+                sets = sets_of(few, served, with_pi0=few[0].probabilities is not None)
                 for place, one in zip(k, _packed(few, sets, served), strict=True):
                     brought[place] = one
-            known = served.knows(few[0].version)
-            by = served if known else served.for_any_pi0
-            by = served.only_pi0 if arrived[k[0]] else by
+            known, new = served.knows(few[0].version), arrived[k[0]]
+            by = served.only_pi0 if new else served if known else served.for_any_pi0
             drawn[k] = _drawn(few, contexts, sets, chances, by, fallback)
-            for place in () if known or served.is_pi0 else k.tolist():
-                drawn.why[place] = drawn.why[place] or OTHER_VERSION
-            for place in k.tolist() if arrived[k[0]] else ():
-                drawn.why[place] = ARRIVED
+            why = ARRIVED if new else "" if known or served.is_pi0 else OTHER_VERSION
+            for place in k.tolist() if why else ():
+                drawn.why[place] = drawn.why[place] or why
         for place, request in enumerate(asked):
             if request.shown:
-                drawn.take_choice(
-                    place, served.places[request.chosen], request.chosen_probability or 1.0
-                )
+                chosen, p0 = served.places[request.chosen], request.chosen_probability
+                drawn.take_choice(place, chosen, p0 or 1.0)
                 drawn.would[place], drawn.why[place] = -1, BY_ITSELF
         drawn.require_probabilities()
         own_choice = [
