@@ -346,7 +346,7 @@ def test_what_is_certain_shows_the_new_items_evenly(home: Path, world: World) ->
     story = story_of(campaign)
     assert story.deployed is not None and story.deployed.even
     assert ", even over the new items, since" in str(story)
-    assert "each equally often." in sentences(story).deployed
+    assert "evenly among those at hand." in sentences(story).deployed
 
 
 def test_a_verdict_cannot_be_retried_with_another_candidate(home: Path) -> None:

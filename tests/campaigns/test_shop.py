@@ -9,10 +9,11 @@ import polars as pl
 import pytest
 
 from depsue import plan
-from depsue.campaigns import CampaignSettings, create, recompute, story_of
-from depsue.check import check_logs
+from depsue.campaigns import CampaignSettings, create, plan_next_round, recompute, story_of
+from depsue.check import check_logs, guess_mapping
 from depsue.data.reading import open_source
 from depsue.data.writing import write_items, write_logs
+from depsue.errors import ConfigError
 from depsue.exploration.settings import ExploreSettings
 from depsue.policies import BasePolicy
 from depsue.rewards import RewardSettings
@@ -69,6 +70,10 @@ def test_items_may_arrive_and_go_where_pi0_is_known_by_its_choice(tmp_path: Path
     explore = replace(EXPLORE, deployments=2)
     campaign = create("shop", tmp_path / "0.parquet", tmp_path / "items.parquet", pi0="chosen",
                       settings=CampaignSettings(explore), by="ana", home=tmp_path)  # fmt: skip
+    # a plan of the same rows is the campaign's own, whether or not it is told how pi0 is known
+    rows, registration = campaign.logs(0), campaign.ledger.registration("shop", 0)
+    planned = plan(rows, explore, registration=registration, campaign="shop")
+    assert planned.frontier == plan_next_round(campaign, explore).frontier
     campaign.train()
     campaign.certify()
     policy = campaign.policy(1, campaign.deploy().policy_hash)
@@ -84,3 +89,20 @@ def test_items_may_arrive_and_go_where_pi0_is_known_by_its_choice(tmp_path: Path
     campaign.certify()
     assert campaign.policy(2, campaign.deploy().policy_hash).n_actions == len(items) + 1
     assert recompute(campaign, 2, 1).equal
+
+
+def test_all_rows_of_units_are_refused_before_anything_is_declared(tmp_path: Path) -> None:
+    logs = Shop(SHOP, known="chosen", seed=5)
+    rows = pl.DataFrame({"user": [k % 50 for k in range(400)]})
+    write_logs(logs.deploy(logs.logging_policy, 400, round=0), tmp_path / "0.parquet")
+    rows = pl.concat([pl.read_parquet(tmp_path / "0.parquet"), rows], how="horizontal")
+    rows.write_parquet(tmp_path / "0.parquet")
+    write_items(logs.catalogue, tmp_path / "items.parquet")
+    mapping = replace(guess_mapping(open_source(tmp_path / "0.parquet"))[0], unit="user")
+    settings = CampaignSettings(replace(EXPLORE, units="all rows"))
+    with pytest.raises(ConfigError, match="--units first-row"):
+        create("shop", tmp_path / "0.parquet", tmp_path / "items.parquet", pi0="chosen",
+               mapping=mapping, settings=settings, by="ana", home=tmp_path / "c")  # fmt: skip
+    with pytest.raises(ConfigError, match="--units first-row"):
+        plan(pl.read_parquet(tmp_path / "0.parquet"), settings.explore, mapping=mapping,
+             items=tmp_path / "items.parquet")  # fmt: skip

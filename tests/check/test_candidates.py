@@ -240,3 +240,18 @@ def test_whole_ids_and_json_are_counted_alike(table: pl.DataFrame) -> None:
     )
     report = check(numbered, mapping=MAPPING)
     assert names(report) == [] and report.facts.candidates == "4 in the median, 1 to 6"
+
+
+def test_ids_that_are_said_to_be_places_are_refused(table: pl.DataFrame, items: Path) -> None:
+    report = check_logs(Source.of(table), items, replace(MAPPING, given_as="index"))
+    (finding,) = (each for each in report.findings if each.severity == "error")
+    assert "whole numbers" in finding.rule and "given_as" in finding.cure and not report.usable
+
+
+def test_no_share_is_named_that_could_not_be_kept(table: pl.DataFrame) -> None:
+    left = table.filter(pl.col("shown") != "tea")
+    certain = [[float(item == "tea") for item in each] for each in left["shortlist"]]
+    found = {seen.name: seen for seen in check(
+        left.with_columns(of_all=pl.Series(certain)), mapping=MAPPING).findings}  # fmt: skip
+    assert "give the rows" in found["candidates-removed"].cure
+    assert "--kept" not in found["candidates-removed"].cure

@@ -88,3 +88,22 @@ def test_the_open_bandit_layout() -> None:
 def test_what_cannot_be_guessed_is_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"column of the reward must be known.*--mapping"):
         guess_mapping(Source.of({"action": [1], "reward": ["high"]}))
+
+
+def test_lists_beside_the_candidates_are_their_probabilities_and_a_ranker_is_a_version() -> None:
+    logs = {
+        "item_id": ["a", "b", "a"],
+        "click": [0, 1, 0],
+        "p": [0.75, 0.5, 1.0],
+        "shortlist": [["a", "b"], ["b", "c"], ["a"]],
+        "softmax": [[0.75, 0.25], [0.5, 0.5], [1.0]],
+        "scores": [[0.7, 0.2], [0.5, 0.1], [1.0]],
+        "ranker": ["v1", "v1", "v2"],
+    }
+    mapping, _ = guess_mapping(Source.of(logs))
+    assert (mapping.probabilities, mapping.version) == ("softmax", "ranker")
+    assert not mapping.categorical
+    # without candidates the model may be that of a car
+    plain = {name: logs[name] for name in ("item_id", "click", "p")}
+    mapping, _ = guess_mapping(Source.of(plain | {"model": logs["ranker"]}))
+    assert mapping.version is None and list(mapping.categorical) == ["model"]

@@ -132,3 +132,9 @@ def test_which_items_are_novel_must_be_settled_once(tmp_path: Path) -> None:
         read_items(write(tmp_path, "old.csv", ITEMS | {"novel": [False] * 4}))
     with pytest.raises(DataError, match="True and False"):
         read_items(write(tmp_path, "odd.csv", ITEMS | {"novel": [0, 1, 2, 0]}))
+
+
+def test_whole_ids_may_be_written_as_floats(tmp_path: Path) -> None:
+    path = write(tmp_path, "items.parquet", {"id": [1.0, 3.0], "novel": [False, True]})
+    assert read_items(path).catalogue.ids.tolist() == [1, 3]
+    assert read_ids(path)[0].to_list() == [1, 3]

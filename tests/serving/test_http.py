@@ -402,9 +402,11 @@ def test_the_last_of_two_equal_keys_counts(anvil: Caller) -> None:
 
 
 def test_unknown_candidates_and_units(anvil: Caller) -> None:
-    for unknown in ([20], ["3"], [3, -1], [2**62]):
+    for unknown in ([20], ["3"], [-1], [2**62]):
         reply = sound(anvil.post("/v1/decide", {"context": CONTEXT, "candidates": unknown}))
         assert reply.status == 422 and "1 unknown" in reply.json["found"]
+    mixed = sound(anvil.post("/v1/decide", {"context": CONTEXT, "candidates": [3, -1]}))
+    assert mixed.status == 200 and mixed.json["action"] == 3  # what is unknown cannot be shown
     batch = [{"context": CONTEXT}, {"context": CONTEXT, "candidates": [99]}]
     assert sound(anvil.post("/v1/decide/batch", {"decisions": batch})).status == 422
 

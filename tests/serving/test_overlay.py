@@ -31,7 +31,7 @@ from depsue.serving.deciding import check_request
 from depsue.serving.exporting import export_served
 from depsue.serving.messages import Decide, DecisionReply
 from depsue.serving.monitor import MonitorEpoch, MonitorRun
-from depsue.serving.served import NONE_SHOWN
+from depsue.serving.served import ARRIVED, NONE_SHOWN, NOT_COVERED
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings, declared
 
@@ -151,12 +151,45 @@ def test_where_pi0_shows_nothing_the_certificate_is_silent(
     assert {each.why for each in service.writer.recent.values()} == {NONE_SHOWN}
 
 
+def test_candidates_that_the_campaign_does_not_know_cannot_be_shown(
+    small: Callable[..., SmallService], tmp_path: Path
+) -> None:
+    service = small(holdout=0.25)
+    four: dict[str, Any] = {"candidates": ["i2", "late", "i0", "i1"]}
+    told = [request(f"a{j}", **four, probabilities=[0, 0, 0.75, 0.25]) for j in range(200)]
+    # pi0 would not show it: the decision counts as if it had not been brought
+    assert {each.decided_by for each in replies(service, *told)} == {"policy", "holdout"}
+    for row in stored(tmp_path / "store.db").values():
+        assert unpacked([row["candidates"]]).items.tolist() == [0, 1, 2]
+    # pi0 would show it: pi0 decides among the others, and no certificate covers that
+    lost = [request(f"b{j}", **four, probabilities=[0, 0.2, 0.6, 0.2]) for j in range(400)]
+    both = replies(service, *told[:3], *lost)
+    made = both[3:]
+    assert {each.decided_by for each in made} == {"pi0"}
+    assert follows([each.action for each in made], {"i0": 0.75, "i1": 0.25})
+    rows = stored(tmp_path / "store.db")
+    assert {rows[each.decision]["why"] for each in made} == {ARRIVED} <= set(NOT_COVERED)
+    gone = request("c", candidates=["late", "i1"], probabilities=[1, 0])
+    assert replies(service, gone)[0].action == "i1"
+
+
+def test_decisions_of_one_batch_have_an_order_of_time(
+    small: Callable[..., SmallService], tmp_path: Path
+) -> None:
+    service = small()
+    made = replies(service, *(request(f"k{j}", **THREE) for j in range(50)))
+    rows = stored(tmp_path / "store.db")
+    times = [rows[each.decision]["at"] for each in made]
+    assert all(a < b for a, b in zip(times, times[1:], strict=False))
+
+
 @pytest.mark.parametrize(
     ("served", "more", "rule", "found"),
     [
         (BROUGHT, {}, "must bring its candidates", "none"),
         (BROUGHT, {"candidates": ["i0"]}, "must bring pi0's probabilities", "none"),
-        (BROUGHT, {"candidates": ["i0", "i9"]}, "must be items of the campaign", "1 unknown"),
+        (BROUGHT, {"candidates": ["i9"]}, "must be items of the campaign", "1 unknown"),
+        (BROUGHT, {**THREE, "probabilities": [0.5, 0.25, 0.25]}, "new item must be 0", "0.5 of"),
         (BROUGHT, {**THREE, "probabilities": [1.0]}, "a distribution", "1 for 3 candidates"),
         (BROUGHT, {**THREE, "probabilities": [0.5, 0.25, 0.1]}, "a distribution", "sum of 0.85"),
         (BROUGHT, {"candidates": ["i0", "i0"], "probabilities": [0.5, 0.5]}, "a distribution",

@@ -180,3 +180,18 @@ def test_a_person_who_turns_the_share_ends_the_ramp(serve: Serve, clock: Clock) 
     ramp = service.status.ramp
     assert ramp is not None and ramp.ended == "ana turned the share by hand"
     assert service.status.share == 0.4
+
+
+def test_a_ramp_may_begin_after_a_stop_that_was_lifted(serve: Serve, clock: Clock) -> None:
+    service = serve(wait=1.0)
+    stop = service.stop_policy("a doubt", "ana")
+    service.resume_policy([stop.id], "none left", "ana")
+    service.close()
+    clock.advance(5.0)
+    service = serve(wait=1.0, ramp=(0.5, 1.0), every=1.0)
+    ramp = service.status.ramp
+    assert ramp is not None and (ramp.ended, ramp.next) == ("", clock.now + 1.0)
+    service.stop_policy("another", "ana")
+    service.turn()
+    ramp = service.status.ramp
+    assert ramp is not None and "stopped" in ramp.ended

@@ -22,6 +22,7 @@ from depsue.data.logs import LoggedData
 from depsue.data.mapping import LogMapping
 from depsue.data.reading import mapped, open_source, read_mapped, words_on_younger
 from depsue.diagnostics.drawn_by import require_drawn_by
+from depsue.diagnostics.unit_rows import require_testable
 from depsue.errors import require, require_path, require_settings
 from depsue.exploration.rounds import require_countable
 from depsue.exploration.settings import ExploreSettings
@@ -96,7 +97,8 @@ def create(
     settings = replace(settings, explore=explore)
     rows, policy, catalogue = first.rows, first.policy, first.rows.catalogue
     require_countable(explore, rows)
-    declared_units(rows, explore.units)
+    if declared_units(rows, explore.units) == "all rows":
+        require_testable(policy)
     require_drawn_by(policy, rows)
     hash = required_hash(policy)
     terms = CampaignTerms(settings, pi0=hash, catalogue=catalogue.hash)

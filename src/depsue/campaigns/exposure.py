@@ -203,7 +203,9 @@ class ExposureForecast:
     def sentence(self) -> str:
         """What is forecast."""
         verb = "shows" if self.stage == "deployed" else "would show"
-        evenly = ", each equally often" * self.even
+        evenly = ", evenly among the new items of each request" * self.even
+        if self.even and self._equal:
+            evenly = ", each equally often"
         about = "" if self.declared else ", as many as in the newest logs"
         over = f"Over the {counted(self.decisions, 'decision')} of round {self.round}{about}"
         return (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from depsue.data.checks import IntArray
-from depsue.data.lists import ListPiece, pieces
+from depsue.data.lists import ListPiece, pieces, require_places
 from depsue.data.mapping import LISTS, LogMapping
 from depsue.data.reading import Source, in_batches
 from depsue.data.requests import SUM_SLACK
@@ -207,6 +207,7 @@ class _CandidateCounter:
             items = items.cast(pl.String, strict=False)
         if self._mapping.given_as == "id":
             return items
+        require_places(items)
         if self._known is None or not items.dtype.is_integer():
             return None
         places = items.cast(pl.Int64)

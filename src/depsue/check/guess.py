@@ -15,6 +15,7 @@ from depsue.data.mapping import LISTS, LogMapping, mapping_of, mapping_table, to
 from depsue.data.open_bandit import ROLES as OPEN_BANDIT
 from depsue.data.open_bandit import is_open_bandit, left_out, simulated_draws
 from depsue.data.reading import Source, mapped, open_source, read_mapped
+from depsue.data.requests import SUM_SLACK
 from depsue.data.tables import (
     MOST_VALUES,
     exact,
@@ -45,9 +46,11 @@ NAMES = {
     "probabilities": "probabilities candidate_probabilities candidate_probs candidate_propensities "
     "pi0_probabilities",
     "by_pi0": "by_pi0",
-    "version": "pi0_version policy_version model_version ranker_version",
+    "version": "pi0_version policy_version model_version ranker_version ranker version model",
 }
 """For each role, the names that it goes by, the likeliest first."""
+SHORT = ("ranker", "version", "model")
+"""Names of a version of pi0 where there are candidates, and of anything else where not."""
 ABOUT = 0.9
 """Distinct values to rows, where a column names rows; the count is approximate."""
 FROM_ACTION = ("item", "action", "arm", "product", "article")
@@ -188,6 +191,13 @@ def guess_mapping(
             roles[role] = column
     if "candidates" not in roles:
         roles.pop("probabilities", None)
+        if _plain(roles.get("version", "")) in SHORT:  # a model of car, a version of an app
+            roles.pop("version")
+    elif "probabilities" not in roles:
+        beside = [name for name in head.columns if name not in {*roles.values(), *used}]
+        likely = [n for n in beside if _distributions(head[n], head[roles["candidates"]])]
+        if len(likely) == 1:
+            roles["probabilities"] = likely[0]
     for role in ("action", "reward"):
         if role not in roles:
             raise ConfigError(
@@ -250,6 +260,19 @@ def _fits(column: pl.Series, role: str) -> bool:
     if role == "round":
         return column.dtype.is_integer()
     return not column.dtype.is_nested()
+
+
+def _distributions(column: pl.Series, candidates: pl.Series) -> bool:
+    """Whether lists of numbers are as long as those of the candidates, and sum to 1."""
+    import polars as pl
+
+    if not (isinstance(column.dtype, pl.List) and isinstance(candidates.dtype, pl.List)):
+        return False
+    if not len(column) or not (column.dtype.inner or pl.Null()).is_float() or column.null_count():
+        return False
+    lengths = bool((column.list.len() == candidates.list.len()).all())
+    inside = bool((column.list.min() >= 0).all())
+    return lengths and inside and bool(((column.list.sum() - 1).abs() <= SUM_SLACK).all())
 
 
 def _lists_in_text(column: pl.Series) -> bool:

@@ -182,8 +182,12 @@ def _removed(counts: LogCounts, mapping: LogMapping) -> Iterator[CheckFinding]:
             f"{counted(len(table), 'item')} never: {listed_names(table['item'].to_list(), 3)}; by "
             f"pi0's probabilities, {table['item'][0]!r} was shown about "
             f"{table['expected'][0]:,.0f} times",
-            "give the rows of all items; where they were dropped on purpose, and with them the "
-            f"same share of decisions in every request, declare the rest: --kept {share:.4g}",
+            "give the rows of all items"
+            + (
+                "; where they were dropped on purpose, and with them the same share of decisions "
+                f"in every request, declare the rest: --kept {share:.4g}"
+            )
+            * (0 < share < 1),
         )
 
 

@@ -254,7 +254,7 @@ def plan(
         typer.Option(
             "--pi0",
             "--logging-policy",
-            help="pi0, which plans better: a saved folder, model.onnx, a table, uniform, logged.",
+            help="pi0: a saved folder, model.onnx, a table, uniform, logged, chosen.",
         ),
     ] = None,
     campaign: Annotated[str, typer.Option(help="Name of the campaign.")] = "exploration",
@@ -389,8 +389,11 @@ def plan(
             "which terms; or create the campaign first: a plan with its --home then reads none of "
             "its certifying rows"
         )
-    if pi0 is None:
+    if pi0 is None and rows.candidates is None:
         notes.append("pi0 cannot be called: fewer candidates, less novelty; see --pi0")
+    elif pi0 is None and rows.candidates is not None:
+        known = "chosen" if rows.candidates.pi0 is None else "logged"
+        notes.append(f"pi0 is taken for {known}, which is what the logs know of it; see --pi0")
     page = write_plan(result, notes, folder)
     show_plan(result, notes)
     typer.echo(f"\nThe plot: {folder / 'frontier.png'}; the page: {page}")
@@ -534,6 +537,8 @@ def _named(pi0: str, rows: LoggedData, mapping: LogMapping) -> Policy:
 
 def _answering(policy: Policy, rows: LoggedData) -> Policy:
     """The policy, if it can be asked about the logs' contexts."""
+    if getattr(policy, "rests_on_choice", False):  # nobody can ask it, and nothing does
+        return policy
     try:
         next(iter(policy.distributions(rows.requests[:2])))
     except (ValueError, IndexError) as problem:

@@ -41,7 +41,7 @@ class Catalogue:
             column, its place in a list (`emb[0]`), or the value that it stands for (`brand=acme`).
             No part of the hash.
         labels: by column, (A,) text that declared assumptions speak of: strata, groups, ids of
-            proxies; "" where an action has none.
+            proxies; "" where an action has none. No part of the hash.
     """
 
     ids: np.ndarray[Any, Any]
@@ -165,7 +165,7 @@ class Catalogue:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 over ids, features, labels and which actions are novel."""
+        """SHA-256 over ids, features and which actions are novel."""
         return catalogue_hash(self)
 
     @cached_property

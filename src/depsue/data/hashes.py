@@ -11,7 +11,6 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -82,14 +81,12 @@ def _sets(logs: LoggedData) -> Mapping[str, tuple[str, Array]]:
 
 
 def catalogue_hash(catalogue: Catalogue) -> str:
-    """SHA-256 over ids, their order, features, labels, and which actions are novel."""
+    """SHA-256 over ids, their order, features, and which actions are novel."""
     content = Content("depsue catalogue 1")
     content.add_column("id", len(catalogue.ids), lambda: [catalogue.ids])
     content.add("novel", catalogue.novel, "|u1")
     if catalogue.features is not None:
         content.add("features", catalogue.features, "<f4")
-    for name, values in sorted(catalogue.labels.items()):
-        content.add_column(f"label {name}", len(values), partial(list, [values]))
     return content.hex()
 
 

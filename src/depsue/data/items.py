@@ -89,7 +89,7 @@ def read_items(
     names = names_in(frame, path)
     key = _key(names, id, path)
     table = collected(frame, names, path, MOST_ITEMS)
-    ids = table[key]
+    ids = whole_ids(table[key])
     notes: list[str] = []
     if novel is not None and not len(novel):
         mask: Any = np.zeros(len(table), dtype=bool)
@@ -138,6 +138,16 @@ def _labels(table: pl.DataFrame, named: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def whole_ids(ids: pl.Series) -> pl.Series:
+    """Ids that were written as floats, as the whole numbers that they are."""
+    import polars as pl
+
+    if not ids.dtype.is_float() or ids.null_count():
+        return ids
+    whole = ids.cast(pl.Int64, strict=False)
+    return whole if bool((whole.cast(ids.dtype) == ids).fill_null(False).all()) else ids
+
+
 def read_ids(items: str | Path | Any, id: str | None = None) -> tuple[pl.Series, Any]:
     """The ids of the items, and (A,) which are marked as novel; None without a column `novel`."""
     frame, path = table_of(items)
@@ -145,7 +155,8 @@ def read_ids(items: str | Path | Any, id: str | None = None) -> tuple[pl.Series,
     key = _key(names, id, path)
     wanted = [key, "novel"] if "novel" in names else [key]
     table = collected(frame, wanted, path, MOST_ITEMS)
-    return table[key], flag_column(table["novel"], "novel") if "novel" in names else None
+    ids = whole_ids(table[key])
+    return ids, flag_column(table["novel"], "novel") if "novel" in names else None
 
 
 def _key(names: list[str], id: str | None, path: str | Path) -> str:

@@ -184,6 +184,19 @@ def flat(lists: pl.Series, column: str, start: int = 0) -> tuple[IntArray, pl.Se
     return sizes, values
 
 
+def require_places(items: pl.Series) -> None:
+    """Refuse text where lists are said to hold places in the items file."""
+    import polars as pl
+
+    if len(items) and items.dtype in (pl.String, pl.Categorical, pl.Enum):
+        raise DataError(
+            "candidates that are given as indices are whole numbers",
+            column="candidates",
+            found=f"text, such as {short(items[0])}",
+            cure="where the lists hold ids, leave [candidates] given_as out of the mapping",
+        )
+
+
 class ItemPlaces:
     """Finds the places of ids in the catalogue, many at a time.
 
@@ -205,6 +218,7 @@ class ItemPlaces:
         import polars as pl
 
         if self.given_as == "index":
+            require_places(items)
             places = self._whole(items, sizes).to_numpy()
             outside = (places < 0) | (places >= len(self.catalogue))
             rule = f"indices of candidates lie between 0 and {len(self.catalogue) - 1}"

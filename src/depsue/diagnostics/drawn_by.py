@@ -40,6 +40,7 @@ def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
     wrong = np.flatnonzero(~(np.abs(own / logs.propensity - 1) < TOLERANCE))
     if len(wrong):
         row = int(wrong[0])
+        _require_one_version(logs, wrong)
         raise DataError(
             "propensities must be those of the deployed policy, to 0.1%",
             column="propensity",
@@ -47,6 +48,22 @@ def require_drawn_by(policy: Policy, logs: LoggedData) -> None:
             value=f"{logs.propensity[row]:.6g}, while the policy says {own[row]:.6g}",
             count=len(wrong),
             cure="log the probability that policy.sample returned with the action",
+        )
+
+
+def _require_one_version(logs: LoggedData, wrong: IntArray) -> None:
+    """Say so where rows of some versions of pi0 are this policy's, and those of others are not."""
+    if logs.version is None:
+        return
+    bad, rows = np.unique(logs.version[wrong], return_counts=True)
+    good = np.setdiff1d(logs.version, bad)
+    if len(good):
+        named = ", ".join(f"{name!r} ({n:,})" for name, n in zip(bad[:3], rows[:3], strict=True))
+        raise DataError(
+            "pi0 changed: rows of another version are not this policy's",
+            column="version",
+            found=f"{len(wrong):,} rows of {named}; those of {', '.join(map(repr, good[:3]))} are",
+            cure="give the rows of one version, and the policy of that version",
         )
 
 

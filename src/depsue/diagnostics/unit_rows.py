@@ -83,6 +83,17 @@ class UnitRowsReport:
         )
 
 
+def require_testable(policy: Policy) -> None:
+    """Refuse all rows of units where the claim that they rest on cannot be tested."""
+    require(
+        not getattr(policy, "rests_on_choice", False),
+        "whether the number of rows of a unit depends on what it was shown is tested by pi0's "
+        "probabilities of all candidates",
+        found="a pi0 of which only the chosen items' are known",
+        cure="promise the first row of each unit (--units first-row, units='first row')",
+    )
+
+
 def check_unit_rows(rows: LoggedData, policy: Policy, *, delta: float = DELTA) -> UnitRowsReport:
     """Test that the number of rows of a unit does not depend on what it was shown.
 
@@ -94,13 +105,7 @@ def check_unit_rows(rows: LoggedData, policy: Policy, *, delta: float = DELTA) -
     require_delta(delta)
     if rows.unit is None or rows.units is None:
         return UnitRowsReport(True, len(rows), len(rows), (), (), delta)
-    require(
-        not getattr(policy, "rests_on_choice", False),
-        "whether the number of rows of a unit depends on what it was shown is tested by pi0's "
-        "probabilities of all candidates",
-        found="a pi0 of which only the chosen items' are known",
-        cure="promise the first row of each unit (--units first-row, units='first row')",
-    )
+    require_testable(policy)
     rows = _fewer(rows)
     unit, units = np.asarray(rows.unit), np.asarray(rows.units)
     place = rows.place_in_unit

@@ -29,6 +29,7 @@ from depsue.exploration.assumed import RungForecast, by_rung
 from depsue.exploration.learning import Fit
 from depsue.exploration.parts import Candidate, Tilt
 from depsue.exploration.round import FrozenCandidate, Prospect, RoundInputs, look_ahead
+from depsue.exploration.rounds import CampaignState
 from depsue.exploration.rows_needed import (
     AssumedRows,
     MoreRows,
@@ -38,6 +39,7 @@ from depsue.exploration.rows_needed import (
     require_wish,
 )
 from depsue.exploration.settings import ExploreSettings, in_words
+from depsue.policies import known_by
 from depsue.progress import Watch, silent
 from depsue.promises import Floor
 from depsue.protocols import Policy
@@ -307,14 +309,12 @@ def plan(
     Args:
         logs: rows that pi0 logged: `LoggedData`, a file, or a frame of any library.
         settings: what is planned for; the campaign's.
-        items, mapping: of a file or a frame: its catalogue, a file or a frame too, and which column
-            is what; None guesses.
-        registration: what the ledger gave the logs, so that the plan reads no row that their
-            campaign will certify on; None takes a split of the plan's own, and a campaign on
-            these rows would certify on some of those that were read here.
+        items, mapping: of a file or a frame: its catalogue, and which column is what, or a guess.
+        registration: the ledger's of these rows, so that none is read that their campaign will
+            certify on; None takes a split of the plan's own, which may read some.
         campaign: its name, a label.
         wish: a novelty whose number of rows is asked for.
-        logging_policy: pi0, if it can be called.
+        logging_policy: pi0; None is what logs of candidates know of it, if they are such.
         fit: fits a reward model of your own to rows; None fits what a campaign does.
         seed: of all training, as a campaign's.
         watch: shows progress.
@@ -342,23 +342,23 @@ def plan(
     require(ok, "logging_policy must be a policy", found=short(logging_policy), error=PolicyError)
     require(fit is None or callable(fit), "fit must be a function of rows", found=short(fit))
     if registration is None:
-        own = Reads(secret=rng.secret(0, "plan"))
-        registration = own.register(logs, settings.fractions)
-    folds = three_folds(
-        logs,
-        registration,
-        campaign=campaign,
-        units=settings.units,
-        group=(1, settings.deployments),
-    )
+        registration = Reads(secret=rng.secret(0, "plan")).register(logs, settings.fractions)
+    pi0 = known_by(logs) if logging_policy is None else logging_policy
+    if pi0 is None:
+        how: Any = {"units": settings.units, "group": (1, settings.deployments)}
+        inputs = RoundInputs(three_folds(logs, registration, campaign=campaign, **how), None)
+    else:  # as the campaign's first round begins
+        delta = settings.delta_of_deployment
+        state = CampaignState(settings, pi0, logs, registration, delta, campaign=campaign)
+        inputs = state.inputs(len(logs))
+    learn, select, within = inputs.folds.learn, inputs.folds.select, settings.factor
     for promise in settings.promises:
-        promise.rows(joined([folds.learn, folds.select]))  # refused before the work
+        promise.rows(joined([learn, select]))  # refused before the work
     watch("propensities", 0, 1, "")
-    learn, select, within = folds.learn, folds.select, settings.factor
-    report = require_propensities(learn, select, logging_policy=logging_policy, within=within)
+    report = require_propensities(learn, select, logging_policy=pi0, within=within)
     watch("propensities", 1, 1, "nothing refutes them")
     return plan_round(
-        RoundInputs(folds, logging_policy),
+        inputs,
         settings,
         campaign=campaign,
         rows=len(logs),

@@ -30,6 +30,7 @@ from depsue.certificates import (
 from depsue.data.logs import LoggedData, joined
 from depsue.diagnostics import DriftReport, check_drift
 from depsue.diagnostics.drawn_by import observe_deployment
+from depsue.diagnostics.unit_rows import require_testable
 from depsue.errors import require, require_settings
 from depsue.estimators.weights import novelty_on
 from depsue.exploration.assumed import RungReport, check_rung
@@ -136,13 +137,10 @@ class CampaignState:
         unpooled: str = "",
     ) -> None:
         require_countable(settings, logs)
-        declared_units(logs, settings.units)
-        self.settings, self.pi0, self.campaign, self.delta = (
-            settings,
-            logging_policy,
-            campaign,
-            delta,
-        )
+        if declared_units(logs, settings.units) == "all rows":
+            require_testable(logging_policy)
+        self.settings, self.pi0 = settings, logging_policy
+        self.campaign, self.delta = campaign, delta
         self.logging_value = promised_rows(logs, settings.units).mean_reward()
         self.newest, self.registration, self.stretch = logs, registration, stretch
         self.base = logging_policy if base is None else base

@@ -263,7 +263,7 @@ def _deployed(story: Story) -> str:
         return f"The current policy (pi0) is deployed{how} ({since}). It shows no new item."
     often = f"to show a new item in {percent(deployed.novelty)} of decisions"
     if deployed.what == "certain":
-        evenly = ", each equally often" * deployed.even
+        evenly = ", evenly among those at hand" * deployed.even
         return (
             f"The current policy (pi0) with a few new items, of round {deployed.made_in}, is "
             f"deployed{how} ({since}). It is meant {often}{evenly}."

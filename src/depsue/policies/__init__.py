@@ -8,7 +8,7 @@ from depsue.policies.base import BasePolicy
 from depsue.policies.by_features import FeatureSoftmax, LinearThompson
 from depsue.policies.chosen import ChosenPolicy
 from depsue.policies.files import load, save
-from depsue.policies.named import NamedPolicy, named_policy
+from depsue.policies.named import NamedPolicy, known_by, named_policy
 from depsue.policies.restricted import RestrictedPolicy
 from depsue.policies.simple import (
     BroughtPolicy,
@@ -43,6 +43,7 @@ __all__ = [
     "ScoreTable",
     "SoftmaxOfScores",
     "Uniform",
+    "known_by",
     "load",
     "naive_safe_exploration",
     "named_policy",

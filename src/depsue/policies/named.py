@@ -157,11 +157,32 @@ def _brought(catalogue: Catalogue, candidates: Candidates) -> NamedPolicy:
         "the probability of the item that was shown alone",
         error=DataError,
     )
+    pi0 = np.zeros(0) if candidates.pi0 is None else candidates.pi0
+    shown = np.flatnonzero(catalogue.novel[candidates.items] & (pi0 > 0))
+    place = int(shown[0]) if len(shown) else 0
+    require(
+        not len(shown),
+        "pi0 must not show a novel item",
+        found=f"item {catalogue.ids[candidates.items[place]].item()!r} with probability "
+        f"{pi0[place]:.6g}",
+        cure="mark the item as not novel, in a column novel of the items file; without one, items "
+        "that were never logged are taken for novel",
+        error=PolicyError,
+    )
     note = (
         "pi0 is what requests bring: whoever asks the service for a decision sends pi0's "
         "probabilities of the candidates"
     )
     return NamedPolicy(BroughtPolicy(len(catalogue)), (note,))
+
+
+def known_by(logs: LoggedData) -> BasePolicy | None:
+    """pi0 as logs with candidates know it, which is all that a campaign on them needs."""
+    if logs.candidates is None:
+        return None
+    if logs.candidates.pi0 is not None:
+        return _brought(logs.catalogue, logs.candidates).policy
+    return ChosenPolicy(len(logs.catalogue))
 
 
 def _logged(catalogue: Catalogue, logs: LoggedData | None) -> NamedPolicy:

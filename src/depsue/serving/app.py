@@ -70,6 +70,7 @@ TOKENS_READ = 2.0
 """Seconds between looks at the file of tokens."""
 PROBED = 5.0
 """Seconds for which the answer to "can a decision be made" holds."""
+SEE_SCHEMA = "GET /openapi.json says what a body holds"
 MOST_RECENT = 100_000
 """Ids of decisions that are remembered: their rewards are not those of unknown decisions."""
 
@@ -278,9 +279,11 @@ class App:
         try:
             return await handler(request)
         except msgspec.ValidationError as problem:
-            return refused(422, "the body must be as /openapi.json says", found=str(problem))
+            rule = "the body must be as /openapi.json says"
+            return refused(422, rule, found=str(problem), cure=SEE_SCHEMA)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            return refused(400, "the body must be JSON", found=str(problem)[:200])
+            found = str(problem)[:200]
+            return refused(400, "the body must be JSON", found=found, cure=SEE_SCHEMA)
         except TooMuch as problem:
             return later(problem, problem.seconds, status=429)
         except Busy as problem:

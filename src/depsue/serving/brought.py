@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import msgspec
@@ -46,16 +46,16 @@ def check_brought(request: Decide, served: ServedPolicy, most: int) -> None:
                 found=f"{len(candidates):,}",
                 cure="send those that could be shown; serve with another --most-candidates",
             )
-        if not all(map(known.__contains__, candidates)):
-            unknown = [id for id in candidates if id not in known]
+        if not any(map(known.__contains__, candidates)):
             raise DataError(
-                "candidates must be items of the campaign",
+                "some candidates must be items of the campaign",
                 column="candidates",
-                found=f"{len(unknown)} unknown, such as {short(unknown[0])}",
+                found=f"{len(candidates)} unknown, such as {short(candidates[0])}",
                 cure=_UNKNOWN,
             )
     if request.probabilities is not None:
         _check_probabilities(request.candidates or [], request.probabilities)
+        _require_old(request.candidates or [], request.probabilities, served)
     elif served.pi0_is == "brought" and not request.shown:
         raise DataError(
             "every request must bring pi0's probabilities of its candidates",
@@ -110,6 +110,46 @@ def _check_probabilities(candidates: Sequence[Any], probabilities: Sequence[floa
         found=found,
         cure=cure,
     )
+
+
+def _require_old(
+    candidates: Sequence[Any], probabilities: Sequence[float], served: ServedPolicy
+) -> None:
+    """Refuse a pi0 that shows new items: the rule that `check` holds logs to."""
+    if served.new_ids.isdisjoint(candidates):
+        return
+    pairs = zip(candidates, probabilities, strict=True)
+    shown = [(id, p) for id, p in pairs if p > 0 and id in served.new_ids]
+    if shown:
+        raise DataError(
+            "pi0's probability of a new item must be 0",
+            column="probabilities",
+            found=f"{shown[0][1]:g} of {short(shown[0][0])} ({len(shown)} such)",
+            cure="send 0 for items that are new to the campaign; where your ranker shows them by "
+            "now, end the round, and begin a campaign with logs in which it does",
+        )
+
+
+def known_part(request: Decide, served: ServedPolicy) -> tuple[Decide, bool]:
+    """A checked request without candidates that are no items of the campaign, which nobody can be
+    shown; and whether pi0 would have shown some of them.
+
+    Then what is left are not pi0's probabilities of what is left: they are as its own draw would
+    have been without the others, and no certificate covers them.
+    """
+    candidates, shares = request.candidates, request.probabilities
+    known = served.places
+    if candidates is None or all(map(known.__contains__, candidates)):
+        return request, False
+    mine = [id in known for id in candidates]
+    kept = list(compress(candidates, mine))
+    if shares is None:
+        return msgspec.structs.replace(request, candidates=kept), False
+    left = list(compress(shares, mine))
+    total = sum(left)
+    lost = any(p > 0 and not m for p, m in zip(shares, mine, strict=True))
+    left = [p / total for p in left] if total > 0 else [1 / len(left)] * len(left)
+    return msgspec.structs.replace(request, candidates=kept, probabilities=left), lost
 
 
 def _check_choice(request: Decide, served: ServedPolicy) -> None:

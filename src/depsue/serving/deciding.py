@@ -30,11 +30,12 @@ from depsue.campaigns.secret import Secret
 from depsue.data.checks import FloatArray, IntArray, Mask
 from depsue.data.requests import Candidates, Requests
 from depsue.errors import ConfigError, DataError, DepsueError, PolicyError, short
-from depsue.serving.brought import check_brought, packed, packed_shares, sets_of
+from depsue.serving.brought import check_brought, known_part, packed, packed_shares, sets_of
 from depsue.serving.kinds import LEAST_CHOSEN, as_text, check_kinds
 from depsue.serving.messages import MOST_CANDIDATES, Decide, DecidedBy, Id
 from depsue.serving.schema import Decision
 from depsue.serving.served import (
+    ARRIVED,
     BY_CALLER,
     BY_ITSELF,
     OTHER_VERSION,
@@ -167,7 +168,9 @@ class Decider:
         """
         if not requests:
             return {}
-        names, asked, holdout = list(requests), list(requests.values()), self.holdout()
+        names, holdout = list(requests), self.holdout()
+        parts = [known_part(request, served) for request in requests.values()]
+        asked, arrived = [part for part, _ in parts], [lost for _, lost in parts]
         epoch = Epoch(
             self.campaign, served.round, served.hash, "pi0" if fallback else "policy", self.secret
         )
@@ -176,26 +179,25 @@ class Decider:
         arms = epoch.uniforms("arm", names) if served.pi0_is == "chosen" else uniforms
         drawn = _Draws.empty(len(asked))
         brought: list[_Brought] = [_NOTHING] * len(asked)
-        for k in _groups(asked, served):
+        for k in _groups(asked, served, arrived):
             few = [asked[place] for place in k]
             chances = _Chances(held[k], uniforms[k], arms[k])
             contexts = served.reader.contexts([request.context for request in few])
             sets = None
             if few[0].candidates is not None:
-                with_pi0 = few[0].probabilities is not None
-                sets = sets_of(few, served, with_pi0=with_pi0)
+                sets = sets_of(few, served, with_pi0=few[0].probabilities is not None)
                 for place, one in zip(k, _packed(few, sets, served), strict=True):
                     brought[place] = one
-            known = served.knows(few[0].version)
-            by = served if known else served.for_any_pi0
+            known, new = served.knows(few[0].version), arrived[k[0]]
+            by = served.only_pi0 if new else served if known else served.for_any_pi0
             drawn[k] = _drawn(few, contexts, sets, chances, by, fallback)
-            for place in () if known or served.is_pi0 else k.tolist():
-                drawn.why[place] = drawn.why[place] or OTHER_VERSION
+            why = ARRIVED if new else "" if known or served.is_pi0 else OTHER_VERSION
+            for place in k.tolist() if why else ():
+                drawn.why[place] = drawn.why[place] or why
         for place, request in enumerate(asked):
             if request.shown:
-                drawn.take_choice(
-                    place, served.places[request.chosen], request.chosen_probability or 1.0
-                )
+                chosen, p0 = served.places[request.chosen], request.chosen_probability
+                drawn.take_choice(place, chosen, p0 or 1.0)
                 drawn.would[place], drawn.why[place] = -1, BY_ITSELF
         drawn.require_probabilities()
         own_choice = [
@@ -227,7 +229,7 @@ class Decider:
         return {
             name: Decision(
                 id=ids[k],
-                at=now,
+                at=now + 1e-6 * k,  # in the order of the batch, so that none are of one time
                 round=served.round,
                 policy=served.hash,
                 decided_by=deciders[k],
@@ -353,12 +355,14 @@ class _Draws:
         self.action[place], self.p[place], self.p_base[place] = action, p, p
 
 
-def _groups(asked: Sequence[Decide], served: ServedPolicy) -> list[IntArray]:
+def _groups(
+    asked: Sequence[Decide], served: ServedPolicy, arrived: Sequence[bool]
+) -> list[IntArray]:
     """Places of requests that are alike in what they bring, few enough to be drawn at once."""
-    kinds: dict[tuple[bool, bool, bool], list[int]] = {}
+    kinds: dict[tuple[bool, bool, bool, bool], list[int]] = {}
     for place, request in enumerate(asked):
         brings = request.candidates is not None, request.probabilities is not None
-        kind = (*brings, served.knows(request.version))
+        kind = (*brings, served.knows(request.version), arrived[place])
         kinds.setdefault(kind, []).append(place)
     groups = [np.array(places) for kind, places in kinds.items() if not kind[0]]
     for kind, places in kinds.items():

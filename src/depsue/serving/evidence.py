@@ -521,6 +521,12 @@ class EpochEvidence:
         return all(part.promise.name in judged for part in self._floors)
 
     @property
+    def first_cycle(self) -> float | None:
+        """Seconds of the whole cycle that values of some promise still wait for; None if none."""
+        waits = any(not part.mixture.n and part.clock == "cycles" for part in self._floors)
+        return self._cycle_seconds if waits else None
+
+    @property
     def parts(self) -> tuple[PartEvidence, ...]:
         """Every part, as it stands."""
         return tuple(self._part(part) for part in self._parts)

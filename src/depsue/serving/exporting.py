@@ -473,6 +473,20 @@ def _is_number(time: str | None) -> bool:
         return False
 
 
+def _times(rows: Mapping[str, Sequence[Any]]) -> Any:
+    """When decisions were made. Of several of one unit at one time the store's order counts.
+
+    So that the first row of a unit can be told: each is a microsecond after the one before.
+    """
+    import polars as pl
+
+    at = (np.array(rows["at"]) * 1e6).round().astype(np.int64)
+    table = pl.DataFrame({"unit": rows["unit"], "at": at, "seq": rows["seq"]}, strict=False)
+    order = pl.col("seq").rank("ordinal").over("unit", "at") - 1
+    moved = table.select(pl.col("at") + order.cast(pl.Int64).fill_null(0))
+    return moved["at"].cast(pl.Datetime("us", "UTC"))
+
+
 def _brought_columns(
     rows: Mapping[str, Sequence[Any]], mapping: LogMapping, ids: Any
 ) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from depsue.serving.evidence import (
 )
 from depsue.serving.joining import ClosedDecisions, in_range, rewards_by_rule, used_reward
 from depsue.serving.schema import MonitorEvent
-from depsue.serving.served import OTHER_VERSION, ContextDrift, ServedPolicy
+from depsue.serving.served import ARRIVED, OTHER_VERSION, ContextDrift, ServedPolicy
 from depsue.serving.settings import ServingSettings
 from depsue.serving.stops import EventLog, Permit
 from depsue.serving.store import Store
@@ -352,6 +352,7 @@ class MonitorRun:
         erased: decisions that were erased on request; each counts at its worst.
         set_aside: decisions of the policy that were stamped ahead of the clock.
         versions: decisions of other versions of pi0 than were certified, by version.
+        arrived: decisions of requests in which pi0 would show items that the campaign has not.
     """
 
     epoch: MonitorEpoch
@@ -368,6 +369,7 @@ class MonitorRun:
     set_aside: int = 0
     erased: int = 0
     versions: Counter[str] = field(default_factory=Counter)
+    arrived: int = 0
 
     def __post_init__(self) -> None:
         ways: tuple[Weighing, ...] = ("items", "holdout")  # the share may be turned at any time
@@ -461,6 +463,9 @@ class MonitorRun:
             named = ", ".join(f"{name} ({n:,})" for name, n in self.versions.most_common(3))
             words = f"decisions of another version of pi0 than was certified: {named}"
             findings.append(MonitorFinding("versions of pi0", MonitorState.WATCH, words))
+        if self.arrived:
+            words = f"{self.arrived:,} decisions are pi0's: {ARRIVED}"
+            findings.append(MonitorFinding("items that arrived", MonitorState.WATCH, words))
         if self.drift is not None:
             column, errors = self.drift.worst
             words = f"context column {column} has moved most: {errors:.1f} standard errors"
@@ -507,6 +512,8 @@ class MonitorRun:
         served = self.served
         same = (row.round, row.policy) == (served.round, served.hash)
         same = same and row.holdout < 1  # a shadow decides nothing
+        if same and row.why == ARRIVED:
+            self.arrived += 1
         if same and row.why == OTHER_VERSION:
             self.versions[row.version or "without a name"] += 1
             return False

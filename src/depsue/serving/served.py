@@ -47,7 +47,9 @@ BY_ITSELF = "no answer came in time: the caller showed pi0's own choice"
 """Why pi0 decides, as its caller reported afterwards."""
 OTHER_VERSION = "another version of pi0 than was certified: what needs no certificate decides"
 """Why the certified policy does not decide; the certificate does not cover it."""
-NOT_COVERED = (OUTSIDE, NONE_SHOWN, BY_CALLER, OTHER_VERSION)
+ARRIVED = "pi0 would show items that the campaign does not know yet: pi0 decides among the others"
+"""Why pi0 decides, where requests bring such items; the certificate does not cover it."""
+NOT_COVERED = (OUTSIDE, NONE_SHOWN, BY_CALLER, OTHER_VERSION, ARRIVED)
 WHOLE = (
     "the campaign's logs choose from the whole catalogue, so its certificate does not speak of "
     "requests with candidates: they are decided, and left out of evidence, margin and exports"
@@ -124,7 +126,7 @@ class ServedPolicy:
     def for_any_pi0(self) -> ServedPolicy:
         """The same, with what holds for any pi0 in the policy's place."""
         if self.certain is None:
-            return replace(self, what="pi0", policy=self.pi0)
+            return self.only_pi0
         return replace(self, what="certain", policy=self.certain)
 
     @cached_property
@@ -136,6 +138,16 @@ class ServedPolicy:
     def ids(self) -> list[Any]:
         """Of the items, by place."""
         return list(self.catalogue.ids.tolist())
+
+    @cached_property
+    def new_ids(self) -> frozenset[Any]:
+        """Ids of the new items."""
+        return frozenset(self.catalogue.ids[self.catalogue.novel].tolist())
+
+    @cached_property
+    def only_pi0(self) -> ServedPolicy:
+        """The same, with pi0 in the policy's place."""
+        return self if self.is_pi0 else replace(self, what="pi0", policy=self.pi0)
 
     @cached_property
     def places(self) -> dict[Any, int]:

@@ -29,6 +29,7 @@ import torch
 
 from depsue.campaigns import Campaign
 from depsue.campaigns.secret import secret_of
+from depsue.data.mapping import in_units
 from depsue.errors import DepsueError, require
 from depsue.serving.account import (
     PromiseAccount,
@@ -358,7 +359,11 @@ class Service:
         if state is MonitorState.WAITING:
             run = self.monitor.run
             judged = 0 if run is None else run.evidence.n
-            return state, f"{judged:,} decisions were judged so far"
+            cycle = None if run is None else run.evidence.first_cycle
+            words = f"{judged:,} decisions were judged so far"
+            if cycle is not None:
+                words += f"; no whole cycle ({in_units(cycle)}) has passed, by which promises count"
+            return state, words
         if state is MonitorState.HEALTHY:
             return state, "no evidence of a breach"
         marked = [str(test) for test in self.monitor.findings if test.state is state]

@@ -149,8 +149,17 @@ class Traffic:
         step, newest, ended = steps[own[-1].id], own[-1], ""
         began = own[0].at
         mine = (served.round, served.hash), (0, "")  # a line that cannot be read names no policy
+        # clocks of services differ, so a stop of this policy counts unless it was lifted before
+        lifted = {
+            id for event in events if event.kind == "resume" and event.at < began
+            for id in event.stops
+        }  # fmt: skip
         stopped = any(
-            event.kind == "stop" and (event.at >= began or (event.round, event.policy) in mine)
+            event.kind == "stop"
+            and (
+                event.at >= began
+                or ((event.round, event.policy) in mine and event.id not in lifted)
+            )
             for event in events
         )
         if stopped:
