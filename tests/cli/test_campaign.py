@@ -68,9 +68,8 @@ def test_a_round_as_the_page_tells_it(team: Path, world: World) -> None:
     accepted = run("deploy", "spring", "--by", "bo", answer="y\n")
     assert accepted.exit_code == 0 and "by bo" in accepted.output
     written = ok("export", "spring", "--out", "serving")
-    assert {"policy", "items.parquet", "mapping.toml", "certificate.json", "export.json"} == set(
-        written["files"]
-    )
+    facts = {"items.parquet", "mapping.toml", "certificate.json", "export.json"}
+    assert set(written["files"]) == {"policy", "scoring.py", "scoring.json", *facts}
     policy = load("serving/policy")
     write_logs(world.deploy(policy, ROWS, round=1), "june.parquet")
     assert f"declared to last {ROWS:,} decisions" in run("status", "spring").output
