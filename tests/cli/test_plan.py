@@ -380,7 +380,7 @@ def test_a_policy_over_other_contexts_is_refused(files: Files, tmp_path: Path) -
     options = ("--logging-policy", files.pi0, "--context", "x0,x1")
     found = run(files.logs, files.items, "--out", tmp_path, "--quiet", *options)
     assert isinstance(found.exception, DepsueError), found.output
-    assert "must answer about the logs' contexts" in str(found.exception)
+    assert "answers only for contexts with the columns that it was made for" in str(found.exception)
 
 
 def test_a_policy_that_did_not_log_the_rows_is_refused(files: Files, tmp_path: Path) -> None:

@@ -132,10 +132,10 @@ def test_a_silent_proxy_passes_on_what_came_meanwhile() -> None:
 
 
 def test_a_repeat_with_other_stock_brings_all_that_belongs_to_it() -> None:
-    rng, items, asks = random.Random(1), tuple(range(20)), []
+    rng, items, new, asks = random.Random(1), tuple(range(20)), {17, 18, 19}, []
     for _ in range(200):
-        ask = Ask("0-1", True, {"x0": 0.5}, at=0.0, **brought(rng, items))
-        again = with_other_stock(ask, rng, items)
+        ask = Ask("0-1", True, {"x0": 0.5}, at=0.0, **brought(rng, items, new))
+        again = with_other_stock(ask, rng, items, new)
         assert (again.request, again.context) == (ask.request, ask.context)
         assert again.candidates != ask.candidates
         asks += [ask, again]
@@ -144,6 +144,8 @@ def test_a_repeat_with_other_stock_brings_all_that_belongs_to_it() -> None:
         if ask.probabilities is not None:
             assert len(ask.probabilities) == len(candidates)
             assert sum(ask.probabilities) == pytest.approx(1.0)
-        assert ask.chosen is None or ask.chosen in candidates
+            pairs = zip(candidates, ask.probabilities, strict=True)
+            assert all((p == 0) == (item in new) for item, p in pairs)
+        assert ask.chosen is None or ask.chosen in set(candidates) - new
     kinds = {(ask.probabilities is None, ask.chosen is None) for ask in asks}
     assert len(kinds) == 4

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class Surroundings:
         ports: of the services.
         columns: of a context.
         items: their ids.
+        new: those of them that pi0 never shows.
         wait: seconds in which rewards count.
         events: whether one decision may have several rewards.
     """
@@ -57,6 +58,7 @@ class Surroundings:
     ports: tuple[int, ...]
     columns: tuple[str, ...]
     items: tuple[int, ...]
+    new: frozenset[int]
     wait: float
     events: bool
 
@@ -170,7 +172,7 @@ class SoakClient(threading.Thread):
         elif kind == "old" and self._asks:  # of a moment ago, or of the beginning
             ask = rng.choice(self._asks)
             if ask.candidates is not None and rng.random() < 0.5:  # the stock has changed
-                ask = with_other_stock(ask, rng, self._around.items)
+                ask = with_other_stock(ask, rng, self._around.items, self._around.new)
             if ask.keyed:
                 self._decide([ask])
         elif kind == "unanswered" and self._unanswered:
@@ -185,7 +187,9 @@ class SoakClient(threading.Thread):
         if not keyed:  # known again by its context, which no other request has
             context[around.columns[0]] = rng.uniform(-1.5, 1.5)
         with_candidates = rng.random() < 0.15
-        more = brought(rng, around.items) if with_candidates else {"candidates": None}
+        more = {"candidates": None}
+        if with_candidates:
+            more = brought(rng, around.items, around.new)
         name = f"{self._number}-{len(self._asks)}"
         ask = Ask(name, keyed, context, at=now(), **more)
         self.book.write(ask)
@@ -314,10 +318,12 @@ class SoakClient(threading.Thread):
                 heapq.heappush(self._due, (ended + 0.2, *item[1:]))
 
 
-def brought(rng: random.Random, items: Sequence[int]) -> dict[str, Any]:
-    """Candidates, and sometimes what pi0 is on them, or what it chose."""
+def brought(rng: random.Random, items: Sequence[int], new: Collection[int]) -> dict[str, Any]:
+    """Candidates, one of them old at least, and sometimes what pi0 is on them, or what it chose."""
     candidates = rng.sample(items, rng.randrange(1, len(items)))
-    weights = [rng.random() + 0.01 for _ in candidates]
+    if set(candidates) <= set(new):
+        candidates.append(rng.choice([item for item in items if item not in new]))
+    weights = [0.0 if item in new else rng.random() + 0.01 for item in candidates]
     shares = [weight / sum(weights) for weight in weights]
     fields: dict[str, Any] = dict.fromkeys(BROUGHT) | {"candidates": candidates}
     kind = rng.random()
@@ -329,9 +335,11 @@ def brought(rng: random.Random, items: Sequence[int]) -> dict[str, Any]:
     return fields
 
 
-def with_other_stock(ask: Ask, rng: random.Random, items: Sequence[int]) -> Ask:
-    """The same request after the stock has changed: all that it brings is new."""
-    return msgspec.structs.replace(ask, **brought(rng, items))
+def with_other_stock(
+    ask: Ask, rng: random.Random, items: Sequence[int], new: Collection[int]
+) -> Ask:
+    """The same request after the stock has changed, with all that belongs to it."""
+    return msgspec.structs.replace(ask, **brought(rng, items, new))
 
 
 def _body(ask: Ask) -> dict[str, Any]:

@@ -167,6 +167,7 @@ def run_part(
             ports=tuple(service.port for service in services),
             columns=tuple(served.reader.example),
             items=tuple(served.ids),
+            new=frozenset(served.new_ids),
             wait=settings.wait,
             events=combine != "first",
         )
