@@ -30,7 +30,7 @@ from depsue.cli.main import app as command
 from depsue.ledger import open_ledger
 from depsue.serving.access import Access
 from depsue.serving.app import App, Metrics
-from depsue.serving.running import GRACE, log_to
+from depsue.serving.running import GRACE, log_to, warn_of_open_files
 from depsue.serving.schema import MonitorEvent
 from depsue.serving.service import Service
 from depsue.serving.settings import ServingSettings
@@ -217,6 +217,17 @@ def test_logs_are_lines_of_json(log: Log) -> None:
         "number": 3,
     }
     assert failed["error"] == "OSError: no room" and "test_logs_are_lines" in failed["where"]
+
+
+def test_a_secret_that_others_may_read_is_told(tmp_path: Path, log: Log) -> None:
+    closed, opened = tmp_path / "secret.json", tmp_path / "tokens.json"
+    for path, mode in ((closed, 0o600), (opened, 0o644)):
+        path.write_text("{}")
+        path.chmod(mode)
+    warn_of_open_files((closed, opened, tmp_path / "missing.json"))
+    (line,) = log.lines
+    assert line["event"] == "secret open to others" and line["cure"] == "chmod 600"
+    assert line["found"] == f"{opened}, mode 644"
 
 
 def test_the_log_is_set_up_once_and_a_setup_of_before_wins() -> None:

@@ -86,6 +86,11 @@ class Access:
             require(len(rest) < len(tokens), "there must be such a token", found=short(name))
             tokens[:] = rest
 
+    @property
+    def path(self) -> Path:
+        """The file of tokens."""
+        return self._path
+
     def allows(self, secret: str | None, role: str) -> bool:
         """Whether a token, as a caller sent it, may act in a role; an admin may do everything."""
         return self.caller(secret, role) is not None

@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import socket
 import ssl
+import stat
 import sys
 import time
 import traceback
@@ -27,6 +29,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from depsue.campaigns import Campaign
+from depsue.campaigns.secret import FILE as SECRET
 from depsue.errors import ConfigError, require
 from depsue.serving.access import Access
 from depsue.serving.app import App, Pages
@@ -51,6 +54,22 @@ GRACE = 20
 MakesPages = Callable[[Service, Access], Pages]
 """From what serves, and who may."""
 log = logging.getLogger(__name__)
+
+
+def warn_of_open_files(paths: Iterable[Path]) -> None:
+    """Log which of these files somebody else than their owner may read or write.
+
+    Args:
+        paths: of files that hold a secret; those that are not there are left out.
+    """
+    for path in paths:
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            continue
+        if os.name == "posix" and mode & 0o077:
+            words = f"{path}, mode {stat.S_IMODE(mode):o}"
+            log.warning("secret open to others", extra={"found": words, "cure": "chmod 600"})
 
 
 def run(
@@ -85,6 +104,7 @@ def run(
     service = Service(campaign, settings, store=store)
     service.asked_share = None if share is None else (share, by)
     app = App(service, access, pages=None if pages is None else pages(service, access))
+    warn_of_open_files((campaign.files.folder / SECRET, access.path))
     listener = listen(host, port)
     scheme, free = "http" if tls is None else "https", listener.getsockname()[1]
     log.info(
