@@ -403,6 +403,18 @@ def test_services_of_one_folder_have_a_journal_each(tmp_path: Path) -> None:
     assert set(stored(tmp_path / "decisions.db")) == {each.decision for each in answers}
 
 
+def test_a_damaged_line_counts_for_all_that_it_held(tmp_path: Path) -> None:
+    """Decisions and rewards together, of the rounds that it names; one at least."""
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    batch = (
+        b'{"round":1,"propensity":0.1},{"round":1,"propensity":0.2}],"rewards":[{"received":7.5}]}'
+    )
+    (folder / "00000001.damaged").write_bytes(b"?" + batch + b"\n?nothing can be read\n")
+    journal = Journal(tmp_path)
+    assert journal.lost(1) == 4 and journal.lost(2) == 1
+
+
 def test_a_journal_that_is_removed_is_written_anew(small: SmallService, tmp_path: Path) -> None:
     """What waits in it was answered; the process has it open, and would take it to its end."""
     small.link.up = False
